@@ -210,13 +210,12 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
-  return forRowRanges(b, linearKernels(spec, chip),
-                      [&](const easyquant::gpu::LinearKernel &choice, RowRange range,
-                          int64_t most) {
-                        setScratch(b, choice, most, arguments);
-                        return launch(b, op, getOrEmit(kernels, spec, choice), arguments,
-                                      Phase::Gemm, range);
-                      });
+  return forRowRanges(
+      b, linearKernels(spec, chip),
+      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t most) {
+        setScratch(b, choice, most, arguments);
+        return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
+      });
 }
 
 LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
@@ -229,14 +228,10 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
-  std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
-  // Sums in one order, that of all kernels by tiles: other rows of a step send no row to others.
-  if (equant::weighExperts(op->getResult(0)))
-    llvm::erase_if(choices, [](const easyquant::gpu::WeightOnlyKernel &choice) {
-      return choice.form == easyquant::gpu::WeightOnlyKernel::Stream;
-    });
+  // Sums in one order: other rows of a step send no row to other experts.
+  spec.oneOrder = equant::weighExperts(op->getResult(0));
   return forRowRanges(
-      b, choices,
+      b, weightOnlyKernels(spec, chip),
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {
         setScratch(b, choice, most, arguments);
         return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);

@@ -29,7 +29,7 @@ GemmRing::GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &til
   firstSlab = b.i32(0);
   endSlab = b.i32(slabs());
   if (place.part) {
-    const int64_t most = divideCeil(slabs(), tile.splits);
+    const int64_t most = unitsOfPart() * slabsOfUnit();
     firstSlab = b.mul(place.part, most);
     endSlab = b.min(b.add(firstSlab, most), slabs());
   }

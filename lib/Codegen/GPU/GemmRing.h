@@ -80,6 +80,11 @@ public:
     return shape.grouped() ? shape.groups * slabsOfGroup() : divideCeil(shape.k, tile.slab);
   }
   int64_t slabsOfGroup() const { return shape.groupSize / tile.slab; }
+  /// Where blocks share K, a part has whole groups.
+  int64_t slabsOfUnit() const { return shape.grouped() ? slabsOfGroup() : 1; }
+  int64_t unitsOfPart() const { return divideCeil(slabs() / slabsOfUnit(), tile.splits); }
+  /// The first slab of the block.
+  mlir::Value firstOfBlock() { return firstSlab; }
   /// Slabs of the block: those of its part, which the last ones may have none of.
   mlir::Value slabsOfBlock() { return b.sub(endSlab, firstSlab); }
   int64_t steps() const { return activations.bytes / kStepBytes; }

@@ -24,6 +24,7 @@ inline constexpr int64_t kMatrixRows = 16;
 struct TileChoice {
   int64_t maxRows;
   GemmTile plain, grouped;
+  GemmTile shared; ///< the widest one for blocks that share K; none for any number of rows
 };
 
 /// Tiles of the int8 products of a chip, for ever more rows.
@@ -45,6 +46,20 @@ struct ProductSize {
 };
 /// An estimate of the time that a product takes by such tiles, in cycles.
 double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chip);
+/// Which tiles a kernel may have: `usual` fills the chip, all others are narrowed from `widest`.
+struct TileSearch {
+  GemmTile usual, widest;
+  int64_t blockRows;   ///< rows of a block of packed weights
+  bool maySplit;       ///< may blocks share K?
+  int64_t unitColumns; ///< of K, whole ones of which a part has, if that is more than a slab
+  /// Takes a tile to whole blocks of weights, and to the slabs and stages that a chip has room for.
+  llvm::function_ref<GemmTile(GemmTile)> fitted;
+};
+/// The fitted tile that takes clearly less time than the usual one, if there is any, else that.
+GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Chip &chip);
+/// Does the first kernel take clearly less time than the second one?
+bool isFaster(const GemmTile &tile, const GemmTile &other, const ProductSize &size,
+              const Chip &chip);
 /// Adds stages of so many bytes to a tile's ring, as far as there is room, until a block alone has
 /// enough under way: narrow tiles have small slabs.
 void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip);

@@ -95,11 +95,6 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   return kernel;
 }
 
-/// Up to so many rows tiles are chosen by the model of time.
-static constexpr int64_t kMostSharedRows = 512;
-/// The part of another tile's time below which a tile takes its place.
-static constexpr double kClearly = 0.95;
-
 /// Sums of a thread of which there may be three sets.
 static constexpr int64_t kMostNested = 32;
 
@@ -128,40 +123,18 @@ static bool maySplit(const LinearSpec &spec) {
 /// The tile for up to so many rows: the one whose blocks fill the chip, or a wider one with blocks
 /// that share K, or a narrower one, where the model of time says that this is clearly faster.
 static GemmTile chooseTile(const LinearSpec &spec, const TileChoice &choice, const Chip &chip) {
-  constexpr int64_t kMostSplits = 8, kLeastSlabs = 4, kLeastColumns = 32;
   const int64_t blockRows = numerics::fragmentRows(spec.bits);
-  const GemmTile widest = tileOf(spec, choice, chip);
   auto fitted = [&](GemmTile tile) {
     fit(tile, spec);
     deepenRing(tile, slabBytes(tile, /*elementBytes=*/1, spec.bits), chip);
     return tile;
   };
-  GemmTile best = widest;
-  fillChip(best, choice.maxRows, spec.n, blockRows, chip);
-  best = fitted(best);
-  if (choice.maxRows > kMostSharedRows)
-    return best;
-  const ProductSize size{choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
-  double least = kClearly * tileCycles(best, size, chip);
-  for (int64_t columns = widest.columns; columns >= std::max(kLeastColumns, blockRows);
-       columns /= 2) {
-    GemmTile tile = widest;
-    narrow(tile, columns);
-    tile = fitted(tile);
-    const int64_t slabs = divideCeil(spec.k, tile.slab);
-    for (tile.splits = 1; tile.splits <= (maySplit(spec) ? kMostSplits : 1); ++tile.splits) {
-      // Every part has slabs.
-      if (tile.splits > 1 && (slabs < kLeastSlabs * tile.splits ||
-                              divideCeil(slabs, tile.splits) * (tile.splits - 1) >= slabs))
-        continue;
-      shareSums(tile, blockRows);
-      if (const double cycles = tileCycles(tile, size, chip); cycles < least) {
-        least = cycles;
-        best = tile;
-      }
-    }
-  }
-  return best;
+  GemmTile usual = tileOf(spec, choice, chip), widest = maySplit(spec) ? choice.shared : usual;
+  fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
+  if (choice.shared.rows == 0)
+    return fitted(usual);
+  return fastestTile({usual, widest, blockRows, maySplit(spec), 0, fitted},
+                     {choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1}, chip);
 }
 
 static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chip &chip) {
@@ -189,7 +162,7 @@ static bool takesDotMatrix(const LinearSpec &spec, const Chip &chip) {
   const GemmTile dot{kMatrixRows, blockRows, spec.k, 1, kDotThreads / 32, 2, 2};
   const GemmTile tile = chooseTile(spec, integerTiles(chip).front(), chip);
   const ProductSize size{kMatrixRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
-  return tileCycles(tile, size, chip) >= kClearly * tileCycles(dot, size, chip);
+  return !isFaster(tile, dot, size, chip);
 }
 
 static std::vector<LinearKernel> denseKernels(const LinearSpec &spec, const Chip &chip) {

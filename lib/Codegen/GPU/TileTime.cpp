@@ -57,6 +57,42 @@ double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chi
   return cycles;
 }
 
+/// The part of another tile's time below which a tile takes its place.
+static constexpr double kClearly = 0.95;
+
+bool isFaster(const GemmTile &tile, const GemmTile &other, const ProductSize &size,
+              const Chip &chip) {
+  return tileCycles(tile, size, chip) < kClearly * tileCycles(other, size, chip);
+}
+
+GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Chip &chip) {
+  constexpr int64_t kMostSplits = 8, kLeastSlabs = 4, kLeastColumns = 32;
+  GemmTile best = search.fitted(search.usual);
+  double least = kClearly * tileCycles(best, size, chip);
+  for (int64_t columns = search.widest.columns;
+       columns >= std::max(kLeastColumns, search.blockRows); columns /= 2) {
+    GemmTile narrowed = search.widest;
+    narrow(narrowed, columns);
+    narrowed = search.fitted(narrowed);
+    const int64_t slabs = divideCeil(size.k, narrowed.slab);
+    const int64_t units = divideCeil(size.k, std::max(narrowed.slab, search.unitColumns));
+    for (int64_t splits = 1; splits <= (search.maySplit ? kMostSplits : 1); ++splits) {
+      // Every part has slabs, some to fill the ring.
+      if (splits > 1 &&
+          (slabs < kLeastSlabs * splits || divideCeil(units, splits) * (splits - 1) >= units))
+        break;
+      GemmTile tile = narrowed;
+      tile.splits = splits;
+      shareSums(tile, search.blockRows);
+      if (const double cycles = tileCycles(tile, size, chip); cycles < least) {
+        least = cycles;
+        best = tile;
+      }
+    }
+  }
+  return best;
+}
+
 void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip) {
   constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 8, kReserved = 1024;
   const int64_t room =
