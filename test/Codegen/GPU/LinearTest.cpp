@@ -435,6 +435,41 @@ TEST(GPULinear, BlocksThatShareColumnsGiveTheSameBits) {
   }
 }
 
+TEST(GPULinear, BlocksShareColumnsWhereThatGains) {
+  const Chip h200 = chip(ChipId::SM90a);
+  auto splitsOf = [](const LinearSpec &s, const Chip &chip) {
+    std::vector<int64_t> splits;
+    for (const LinearKernel &kernel : linearKernels(s, chip)) {
+      splits.push_back(kernel.form == LinearKernel::Matrix ? kernel.tile.splits : 1);
+      EXPECT_EQ(kernel.counterCount(7) > 0, splits.back() > 1) << kernel.description.name;
+    }
+    return splits;
+  };
+  const LinearSpec square = spec(4096, 4096, 8);
+  const std::vector<LinearKernel> kernels = linearKernels(square, h200);
+  for (int64_t rows : {32, 64, 128, 256}) {
+    const LinearKernel &kernel = kernelFor(kernels, rows);
+    EXPECT_GT(kernel.tile.splits, 1) << rows;
+    // Every multiprocessor but a few has a block, and every part slabs.
+    const std::array<uint32_t, 3> grid = kernel.description.gridFor(rows);
+    EXPECT_GE(grid[0] * grid[1] * grid[2], h200.multiprocessors - 8) << rows;
+    const int64_t slabs = divideCeil(square.k, kernel.tile.slab);
+    EXPECT_LT(divideCeil(slabs, kernel.tile.splits) * (kernel.tile.splits - 1), slabs);
+    EXPECT_EQ(kernel.partialBytes(rows),
+              int64_t{4} * grid[0] * grid[1] * grid[2] * kernel.tile.rows * kernel.tile.columns);
+  }
+  EXPECT_EQ(kernelFor(kernels, 4096).tile.splits, 1);
+  // Groups are added in their order, which blocks that share K could not do; nor is K shared where
+  // there is little of it, or where memory is slow.
+  LinearSpec grouped = spec(4096, 4096, 4, 128), tokens = square, fp8 = square;
+  tokens.inputGroup = 128;
+  fp8.codes = CodeFormat::F8E4M3FN;
+  for (const LinearSpec &s : {grouped, tokens, fp8, spec(576, 576, 8)})
+    EXPECT_EQ(splitsOf(s, h200), std::vector<int64_t>(splitsOf(s, h200).size(), 1));
+  const std::vector<int64_t> ofSlowMemory = splitsOf(square, chip(ChipId::SM89));
+  EXPECT_EQ(ofSlowMemory, std::vector<int64_t>(ofSlowMemory.size(), 1));
+}
+
 TEST(GPULinear, HalfPrecisionOutput) {
   std::vector<LinearSpec> specs;
   for (Float type : {Float::F16, Float::BF16}) {

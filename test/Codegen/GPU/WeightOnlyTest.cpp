@@ -285,6 +285,17 @@ TEST(GPUWeightOnly, BlocksOfTilesShareColumnsOfEveryKind) {
   checkShared({nvfp4, minima, spec(33, 360, 8)}, {2, 4}, ChipId::SM90a);
 }
 
+TEST(GPUWeightOnly, SumsInOneOrderAreNotShared) {
+  WeightOnlySpec s = spec(4096, 4096, 16);
+  const Chip h200 = chip(ChipId::SM90a);
+  EXPECT_GT(kernelFor(weightOnlyKernels(s, h200), 128).tile.splits, 1);
+  s.oneOrder = true;
+  for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, h200)) {
+    EXPECT_EQ(kernel.form, WeightOnlyKernel::Matrix);
+    EXPECT_EQ(kernel.tile.splits, 1);
+  }
+}
+
 TEST(GPUWeightOnly, SumsOfPartsAreAddedInTheirOrder) {
   // The bits are those of a linear for each part, added in f32 one after the other.
   constexpr int64_t kPart = 128, kSplits = 3;
