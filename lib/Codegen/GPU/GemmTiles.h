@@ -9,6 +9,7 @@
 #define EASYQUANT_LIB_CODEGEN_GPU_GEMMTILES_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 #include <span>
 
@@ -16,6 +17,9 @@ namespace easyquant::gpu {
 
 /// Threads of a block of the kernels for few rows: eight warps, each with its share of K.
 inline constexpr uint32_t kDotThreads = 256;
+/// Blocks of weights that a lane of them has under way, and columns of K that these are.
+inline constexpr int64_t kDotUnroll = 4;
+inline constexpr int64_t kDotColumns = kDotUnroll * kDotThreads / 32 * numerics::kFragmentColumns;
 /// As many rows as an mma has.
 inline constexpr int64_t kMatrixRows = 16;
 
@@ -46,9 +50,10 @@ struct ProductSize {
 };
 /// An estimate of the time that a product takes by such tiles, in cycles.
 double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chip);
-/// Which tiles a kernel may have: `usual` fills the chip, all others are narrowed from `widest`.
+/// Which tiles a kernel may have: `usual` fills the chip, all others are narrowed from `whole`, or
+/// from `shared` where blocks share K. Tiles of the same size and number of parts are the same.
 struct TileSearch {
-  GemmTile usual, widest;
+  GemmTile usual, whole, shared;
   int64_t blockRows;   ///< rows of a block of packed weights
   bool maySplit;       ///< may blocks share K?
   int64_t unitColumns; ///< of K, whole ones of which a part has, if that is more than a slab
@@ -60,9 +65,9 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
 /// Does the first kernel take clearly less time than the second one?
 bool isFaster(const GemmTile &tile, const GemmTile &other, const ProductSize &size,
               const Chip &chip);
-/// Adds stages of so many bytes to a tile's ring, as far as there is room, until a block alone has
-/// enough under way: narrow tiles have small slabs.
-void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip);
+/// Adds stages of so many bytes to a tile's ring, as far as there are slabs and room, until a block
+/// alone has enough under way: narrow tiles have small slabs.
+void deepenRing(GemmTile &tile, int64_t k, int64_t stageBytes, const Chip &chip);
 /// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
 std::span<const TileChoice> floatTiles();
 /// Bytes of a slab in shared memory: activations as they are, weights packed.

@@ -126,14 +126,15 @@ static GemmTile chooseTile(const LinearSpec &spec, const TileChoice &choice, con
   const int64_t blockRows = numerics::fragmentRows(spec.bits);
   auto fitted = [&](GemmTile tile) {
     fit(tile, spec);
-    deepenRing(tile, slabBytes(tile, /*elementBytes=*/1, spec.bits), chip);
+    deepenRing(tile, spec.k, slabBytes(tile, /*elementBytes=*/1, spec.bits), chip);
     return tile;
   };
-  GemmTile usual = tileOf(spec, choice, chip), widest = maySplit(spec) ? choice.shared : usual;
+  GemmTile usual = tileOf(spec, choice, chip);
+  const GemmTile whole = maySplit(spec) ? choice.shared : usual;
   fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
   if (choice.shared.rows == 0)
     return fitted(usual);
-  return fastestTile({usual, widest, blockRows, maySplit(spec), 0, fitted},
+  return fastestTile({usual, whole, whole, blockRows, maySplit(spec), 0, fitted},
                      {choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1}, chip);
 }
 
@@ -158,8 +159,8 @@ static bool takesDotMatrix(const LinearSpec &spec, const Chip &chip) {
     return false;
   if (spec.dotGroups() > 1)
     return true;
-  // All of K at once, each block with all activations.
-  const GemmTile dot{kMatrixRows, blockRows, spec.k, 1, kDotThreads / 32, 2, 2};
+  // Each warp some blocks of weights at a time; nothing is in shared memory.
+  const GemmTile dot{kMatrixRows, blockRows, kDotColumns, 0, 0, 2, 2};
   const GemmTile tile = chooseTile(spec, integerTiles(chip).front(), chip);
   const ProductSize size{kMatrixRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
   return !isFaster(tile, dot, size, chip);

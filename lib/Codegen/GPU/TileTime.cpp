@@ -32,26 +32,30 @@ double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chi
   const auto multiprocessors = static_cast<double>(chip.multiprocessors);
   const auto sums = static_cast<double>(tile.rows * tile.columns * 4);
   const int64_t slabs = divideCeil(divideCeil(size.k, tile.slab), tile.splits);
-  auto asked = static_cast<double>(slabs * slabBytes(tile, size.elementBytes, size.bits));
+  const int64_t columns = std::min(slabs * tile.slab, size.k); // of K
+  // Of a column: activations and packed weights, in bytes.
+  const auto activations = static_cast<double>(tile.rows * size.elementBytes);
+  const double packed = static_cast<double>(tile.columns * size.bits) / 8;
+  double asked = static_cast<double>(columns) * (activations + packed);
   if (tile.splits > 1)
     asked += sums;
   // Of the multiprocessor that has most blocks, as many at a time as the tile is designed for.
   const double busiest = std::ceil(blocks / multiprocessors);
   const double rounds = busiest / std::min(busiest, static_cast<double>(tile.blocksPerSM));
   // Warps side by side read the same activations, those above one another the same weights.
-  const int64_t activations = tile.rows * tile.slab * size.elementBytes;
-  const int64_t packed = tile.columns * tile.slab * size.bits / 8;
-  const auto shared = static_cast<double>(
-      slabs * (activations * (tile.warpColumns + 1) + packed * (tile.warpRows + 1)));
-  const auto products =
-      static_cast<double>(slabs * tile.rows * tile.columns * tile.slab * size.elementBytes);
+  const double shared =
+      static_cast<double>(columns) * (activations * static_cast<double>(tile.warpColumns + 1) +
+                                      packed * static_cast<double>(tile.warpRows + 1));
+  const auto products = static_cast<double>(columns * tile.rows * tile.columns * size.elementBytes);
   const auto weights = static_cast<double>(size.n * size.k * size.bits / 8);
+  // The first slabs, as many as are under way, come in the latency that every launch has.
+  const double waits =
+      std::max(0.0, static_cast<double>(slabs) / static_cast<double>(tile.stages - 1) - 1);
   double cycles = kLaunch;
   cycles += std::max(
       {asked * blocks / std::min(blocks, multiprocessors) / kAskedBytes,
        busiest * shared / kSharedBytes, busiest * products / static_cast<double>(chip.byteProducts),
-       rounds * static_cast<double>(slabs) * kLatency / static_cast<double>(tile.stages - 1),
-       weights / multiprocessors / (kCopyShare * chip.memoryBytes)});
+       rounds * waits * kLatency, weights / multiprocessors / (kCopyShare * chip.memoryBytes)});
   if (tile.splits > 1)
     cycles += kTrips * kCacheTrip + static_cast<double>(tile.splits - 1) * sums / kAskedBytes;
   return cycles;
@@ -69,20 +73,21 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
   constexpr int64_t kMostSplits = 8, kLeastSlabs = 4, kLeastColumns = 32;
   GemmTile best = search.fitted(search.usual);
   double least = kClearly * tileCycles(best, size, chip);
-  for (int64_t columns = search.widest.columns;
+  for (int64_t columns = std::max(search.whole.columns, search.shared.columns);
        columns >= std::max(kLeastColumns, search.blockRows); columns /= 2) {
-    GemmTile narrowed = search.widest;
-    narrow(narrowed, columns);
-    narrowed = search.fitted(narrowed);
-    const int64_t slabs = divideCeil(size.k, narrowed.slab);
-    const int64_t units = divideCeil(size.k, std::max(narrowed.slab, search.unitColumns));
     for (int64_t splits = 1; splits <= (search.maySplit ? kMostSplits : 1); ++splits) {
+      GemmTile tile = splits > 1 ? search.shared : search.whole;
+      if (columns > tile.columns)
+        continue;
+      narrow(tile, columns);
+      tile = search.fitted(tile);
+      tile.splits = splits;
       // Every part has slabs, some to fill the ring.
+      const int64_t slabs = divideCeil(size.k, tile.slab);
+      const int64_t units = divideCeil(size.k, std::max(tile.slab, search.unitColumns));
       if (splits > 1 &&
           (slabs < kLeastSlabs * splits || divideCeil(units, splits) * (splits - 1) >= units))
-        break;
-      GemmTile tile = narrowed;
-      tile.splits = splits;
+        continue;
       shareSums(tile, search.blockRows);
       if (const double cycles = tileCycles(tile, size, chip); cycles < least) {
         least = cycles;
@@ -93,11 +98,12 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
   return best;
 }
 
-void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip) {
+void deepenRing(GemmTile &tile, int64_t k, int64_t stageBytes, const Chip &chip) {
   constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 8, kReserved = 1024;
   const int64_t room =
       std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
-  while (tile.stages < kMostStages && (tile.stages - 1) * stageBytes < kUnderWay &&
+  const int64_t most = std::min(kMostStages, divideCeil(k, tile.slab));
+  while (tile.stages < most && (tile.stages - 1) * stageBytes < kUnderWay &&
          (tile.stages + 1) * stageBytes <= room)
     ++tile.stages;
 }

@@ -201,16 +201,17 @@ static GemmTile chooseTile(const WeightOnlySpec &spec, const TileChoice &choice,
   const int64_t blockRows = numerics::fragmentRows(spec.bits);
   auto fitted = [&](GemmTile tile) {
     fit(tile, spec, chip);
-    deepenRing(tile, slabBytes(tile, kElementBytes, spec.bits), chip);
+    deepenRing(tile, spec.k, slabBytes(tile, kElementBytes, spec.bits), chip);
     return tile;
   };
-  GemmTile usual = spec.groups() > 1 ? choice.grouped : choice.plain;
+  const GemmTile &whole = spec.groups() > 1 ? choice.grouped : choice.plain;
+  GemmTile usual = whole;
   fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
   // Minima of a row are added once, with the sums of all of it.
   const bool maySplit = !spec.oneOrder && (spec.groups() > 1 || !spec.minima);
   if (choice.shared.rows == 0 || !maySplit)
     return fitted(usual);
-  return fastestTile({usual, choice.shared, blockRows, maySplit, spec.groupSize, fitted},
+  return fastestTile({usual, whole, choice.shared, blockRows, maySplit, spec.groupSize, fitted},
                      {choice.maxRows, spec.n, spec.k, spec.bits, kElementBytes}, chip);
 }
 
@@ -218,10 +219,9 @@ static GemmTile chooseTile(const WeightOnlySpec &spec, const TileChoice &choice,
 static bool takesStream(const WeightOnlySpec &spec, const StreamShape &shape, const Chip &chip) {
   if (!splitsOver(divideCeil(spec.n, shape.columns), chip))
     return false;
-  // All of a part of K at once, each block with all activations.
-  const GemmTile stream{
-      kMatrixRows,      shape.columns, divideCeil(spec.k, shape.splits), 1, shape.warps, 2,
-      16 / shape.warps, shape.splits};
+  // Each warp a unit of K at a time, and the next one under way; nothing is in shared memory.
+  const int64_t slab = shape.warps * shape.unit * numerics::kFragmentColumns;
+  const GemmTile stream{kMatrixRows, shape.columns, slab, 0, 0, 2, 16 / shape.warps, shape.splits};
   return !isFaster(chooseTile(spec, floatTiles().front(), chip), stream,
                    {kMatrixRows, spec.n, spec.k, spec.bits, kElementBytes}, chip);
 }
