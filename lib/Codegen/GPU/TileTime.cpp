@@ -99,7 +99,7 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
 }
 
 void deepenRing(GemmTile &tile, int64_t k, int64_t stageBytes, const Chip &chip) {
-  constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 8, kReserved = 1024;
+  constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 12, kReserved = 1024;
   const int64_t room =
       std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
   const int64_t most = std::min(kMostStages, divideCeil(k, tile.slab));

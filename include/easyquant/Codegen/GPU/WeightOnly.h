@@ -38,7 +38,7 @@ namespace easyquant::gpu {
 ///   [wzeros], [wminima], [wouter], [codebook]
 ///   [bias]    N floats
 ///   y, y_stride
-///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
+///   [partials, counters]  scratch memory of kernels whose blocks share K (WeightOnlyKernel)
 ///   [items]   of experts (Experts.h)
 ///   rows
 struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input`, without scales;
