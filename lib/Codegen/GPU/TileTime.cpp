@@ -33,13 +33,13 @@ double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chi
   const auto sums = static_cast<double>(tile.rows * tile.columns * 4);
   const int64_t slabs = divideCeil(divideCeil(size.k, tile.slab), tile.splits);
   const int64_t columns = std::min(slabs * tile.slab, size.k); // of K
-  // Of a column: activations and packed weights, in bytes.
+  // Bytes that a column has: activations and packed weights.
   const auto activations = static_cast<double>(tile.rows * size.elementBytes);
   const double packed = static_cast<double>(tile.columns * size.bits) / 8;
   double asked = static_cast<double>(columns) * (activations + packed);
   if (tile.splits > 1)
     asked += sums;
-  // Of the multiprocessor that has most blocks, as many at a time as the tile is designed for.
+  // One multiprocessor has most blocks, as many at a time as the tile is designed for.
   const double busiest = std::ceil(blocks / multiprocessors);
   const double rounds = busiest / std::min(busiest, static_cast<double>(tile.blocksPerSM));
   // Warps side by side read the same activations, those above one another the same weights.
