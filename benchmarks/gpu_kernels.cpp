@@ -176,6 +176,14 @@ auto emitterOf(const Spec &spec, const std::vector<Kernel> &kernels,
   };
 }
 
+/// Scratch memory of kernels whose blocks share K.
+template <typename Kernel> void addScratch(Arguments &arguments, const Kernel &kernel, int64_t m) {
+  arguments["partials"] = {
+      .type = "u8", .count = kernel.partialBytes(m), .fill = Fill::None, .scratch = true};
+  arguments["counters"] = {
+      .type = "i32", .count = kernel.counterCount(m), .fill = Fill::Zero, .scratch = true};
+}
+
 Layer integerLinear(const Linear &linear, int64_t n, int64_t k, const std::vector<int64_t> &rows,
                     const Chip &chip) {
   auto spec = specOf<LinearSpec>(linear, n, k);
@@ -187,6 +195,7 @@ Layer integerLinear(const Linear &linear, int64_t n, int64_t k, const std::vecto
     arguments["scales"] = {"f32", m, Fill::Scale};
     arguments["y"] = {"bf16", m * n, Fill::None};
     arguments["y_stride"] = number(n);
+    addScratch(arguments, kernelFor(kernels, m), m);
     layer.cases.push_back({kernelFor(kernels, m).description, m, std::move(arguments)});
   }
   layer.emit = emitterOf(spec, kernels, rows, chip);
@@ -210,10 +219,7 @@ Layer floatLinear(const Linear &linear, int64_t n, int64_t k, const std::vector<
     arguments["x_stride"] = number(stride);
     arguments["y"] = {"bf16", m * n, Fill::None};
     arguments["y_stride"] = number(n);
-    arguments["partials"] = {
-        .type = "u8", .count = kernel.partialBytes(m), .fill = Fill::None, .scratch = true};
-    arguments["counters"] = {
-        .type = "i32", .count = kernel.counterCount(m), .fill = Fill::Zero, .scratch = true};
+    addScratch(arguments, kernel, m);
     layer.cases.push_back({kernel.description, m, std::move(arguments)});
   }
   layer.emit = emitterOf(spec, kernels, rows, chip);

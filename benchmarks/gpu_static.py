@@ -336,7 +336,7 @@ def main():
     for title in TITLES.values():
         for chip in CHIPS:
             rows += [matrix_row(chip, name, kernel) for name, kernel in sorted(kernels[chip][0].items())
-                     if "_mma_128x128" in name and title_of(name) == title]
+                     if re.search(r"_mma_128x128x\d+$", name) and title_of(name) == title]
     table(["weights", "tile", "chip", "instructions", "share", "load", "LDGSTS", "local", "tensor", "issue", "integer", "half", "shared",
            "a tile", "bound", "busy"], rows)
     print(FEW.lstrip("\n"), end="")

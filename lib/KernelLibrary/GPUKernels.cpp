@@ -200,6 +200,15 @@ static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, Frag
                                 << "; compile it with --target cpu or another scheme";
 }
 
+/// Memory of a kernel whose blocks share K, for up to `most` rows.
+template <typename Kernel>
+static void setScratch(LaunchBuilder &b, const Kernel &choice, int64_t most, Arguments &arguments) {
+  if (choice.partialBytes(most) == 0)
+    return;
+  arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
+  arguments.set("counters", b.counters(choice.counterCount(most)));
+}
+
 LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                                   const KernelOps &kernel) const {
   easyquant::gpu::LinearSpec spec;
@@ -220,11 +229,12 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
-  return forRowRanges(b, linearKernels(spec, chip),
-                      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t) {
-                        return launch(b, op, getOrEmit(kernels, spec, choice), arguments,
-                                      Phase::Gemm, range);
-                      });
+  return forRowRanges(
+      b, linearKernels(spec, chip),
+      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t most) {
+        setScratch(b, choice, most, arguments);
+        return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
+      });
 }
 
 LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
@@ -237,19 +247,12 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
-  std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
-  // Sums in one order, that of all kernels by tiles: other rows of a step send no row to others.
-  if (equant::weighExperts(op->getResult(0)))
-    llvm::erase_if(choices, [](const easyquant::gpu::WeightOnlyKernel &choice) {
-      return choice.form == easyquant::gpu::WeightOnlyKernel::Stream;
-    });
+  // Sums in one order: other rows of a step send no row to other experts.
+  spec.oneOrder = equant::weighExperts(op->getResult(0));
   return forRowRanges(
-      b, choices,
+      b, weightOnlyKernels(spec, chip),
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {
-        if (choice.partialBytes(most) > 0) {
-          arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
-          arguments.set("counters", b.counters(choice.counterCount(most)));
-        }
+        setScratch(b, choice, most, arguments);
         return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
       });
 }

@@ -3,6 +3,7 @@
 """`easyquant predict`: the model of time against hand calculations, launches counted as they are listed, and what is refused."""
 
 import json
+import math
 import shutil
 import struct
 from pathlib import Path
@@ -149,6 +150,30 @@ def test_bytes_of_what_layers_keep(program, kernel, memory, blocks):
     [happening] = program(kernels=kernels, launches=launches).step(16)
     traffic, busy = traffic_of(happening, WEIGHTS, CacheRead(10, {}, {}))
     assert (traffic.memory, busy) == (memory, blocks)
+
+
+@pytest.mark.parametrize("kernel, grid, streamed, asked, combined", [
+    # 4 x 8 tiles of 64 x 64 on 200 rows: weights four times, activations eight times.
+    ("linear_512x1024_i8_q_f32_mma_64x64x64", [[1, 64], [8, 0], [1, 0]], 4 * 2**19 + 8 * 256 * 1024, 0, 0),
+    # Three blocks a tile: each writes 64 x 64 sums, and the last one reads those of two others.
+    ("linear_512x1024_i8_q_f32_mma_64x64x64_split3", [[1, 64], [8, 0], [3, 0]], 4 * 2**19 + 8 * 256 * 1024, 3 * 32 * 64 * 64 * 4, 2 * 64 * 64 * 4),
+    # Two blocks share each 16 columns of y and read half a row of activations each.
+    ("linear_512x1024_i8_bf16_f32_stream_8", [[32, 0], [2, 0], [1, 8]], 25 * 2**19, 25 * 32 * 8 * 1024 * 2 + 25 * 64 * 8 * 16 * 4, 8 * 16 * 4),
+])  # fmt: skip
+def test_bytes_of_blocks_that_share_columns(program, kernel, grid, streamed, asked, combined):
+    kernels = [{"name": kernel, "grid": grid, "parameters": [], "shared_bytes": 0, "threads": 128}]
+    launches = [{"site": "up", "phase": "gemm", "kernel": 0, "over": "rows", "min_rows": 1, "max_rows": 0, "arguments": [["weights", 0]]}]
+    [happening] = program(kernels=kernels, launches=launches).step(200)
+    traffic, blocks = traffic_of(happening, {0: 512 * 1024}, CacheRead(1, {}, {}))
+    assert (traffic.streamed, traffic.asked, traffic.combined) == (streamed, streamed + asked, combined)
+    assert traffic.memory == 512 * 1024 + 200 * 1024 * (2 if "bf16" in kernel else 1) + 200 * 512 * 4, "sums of parts stay in the cache"
+    assert blocks == math.prod(factor * (math.ceil(200 / rows) if rows else 1) for factor, rows in grid)
+
+
+def test_the_last_block_adds_up_behind_the_loop():
+    alone, shared = (launch_time(STREAM, H200, 132, Traffic(1e9, 132 * 2048, 1e6, combined)) for combined in (0, 22.8 * 1830))
+    assert alone.binds == shared.binds == "bandwidth"
+    assert shared.seconds - alone.seconds == pytest.approx(3 * chips.CACHE_LATENCY + 1e-6)
 
 
 def test_machine_code_in_a_fatbin():

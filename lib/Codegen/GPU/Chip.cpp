@@ -15,12 +15,12 @@ static constexpr int64_t KiB = 1024;
 
 // A block may have one KiB less than its multiprocessor: the driver keeps that much for itself.
 static constexpr Chip kChips[] = {
-    {ChipId::SM80, "sm_80", 163 * KiB, 164 * KiB, 2048, 108},
-    {ChipId::SM86, "sm_86", 99 * KiB, 100 * KiB, 1536, 84},
-    {ChipId::SM87, "sm_87", 163 * KiB, 164 * KiB, 1536, 16},
-    {ChipId::SM89, "sm_89", 99 * KiB, 100 * KiB, 1536, 142},
-    {ChipId::SM90a, "sm_90a", 227 * KiB, 228 * KiB, 2048, 132},
-    {ChipId::SM120a, "sm_120a", 99 * KiB, 100 * KiB, 1536, 188},
+    {ChipId::SM80, "sm_80", 163 * KiB, 164 * KiB, 2048, 108, 13.4, 2048},
+    {ChipId::SM86, "sm_86", 99 * KiB, 100 * KiB, 1536, 84, 4.8, 1024},
+    {ChipId::SM87, "sm_87", 163 * KiB, 164 * KiB, 1536, 16, 9.8, 2048},
+    {ChipId::SM89, "sm_89", 99 * KiB, 100 * KiB, 1536, 142, 2.4, 1024},
+    {ChipId::SM90a, "sm_90a", 227 * KiB, 228 * KiB, 2048, 132, 19.9, 4096},
+    {ChipId::SM120a, "sm_120a", 99 * KiB, 100 * KiB, 1536, 188, 3.6, 1024},
 };
 
 std::span<const Chip> chips() { return kChips; }

@@ -43,7 +43,6 @@ public:
 private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kWarps = kDotThreads / 32;
-  static constexpr int64_t kUnroll = 4; ///< loads of a lane under way
   static constexpr int64_t kMostSharedBytes = 40 * 1024;
 
   bool isMatrix() const { return rowCount == kMatrixRows; }
@@ -163,7 +162,7 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
 
 DotLinear::Values DotLinear::accumulate(Value first, int64_t stride, int64_t count) {
   Values sums(sumCount(), products.zero());
-  int64_t unroll = std::min(kUnroll, count);
+  int64_t unroll = std::min(kDotUnroll, count);
   int64_t trips = divideCeil(count, unroll);
   // Which blocks there are is known if all warps and trips end where the row ends.
   bool certain = stride == kWarps && trips * unroll * kWarps == columnBlocks();

@@ -26,8 +26,15 @@ GemmRing::GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &til
   blockCopy.emplace(b, shape.bits, down, blocksAcross(), tile.threads(), weights,
                     b.mul(place.column, down), divideCeil(shape.n, blockRows()),
                     divideCeil(shape.k, numerics::kFragmentColumns), slabs());
+  firstSlab = b.i32(0);
+  endSlab = b.i32(slabs());
+  if (place.part) {
+    const int64_t most = unitsOfPart() * slabsOfUnit();
+    firstSlab = b.mul(place.part, most);
+    endSlab = b.min(b.add(firstSlab, most), slabs());
+  }
   for (int64_t stage = 0; stage < tile.stages - 1; ++stage)
-    startCopy(b.i32(stage), b.i32(stage * stageBytes()));
+    startCopy(b.add(firstSlab, stage), b.i32(stage * stageBytes()));
 
   // Lanes 0 .. 15 name the rows of the left 16 bytes, the others those of the right ones. A warp's
   // first row is a multiple of 16, which the swizzle does not see.
@@ -60,7 +67,7 @@ void GemmRing::forRows(llvm::function_ref<void(int64_t, int64_t, Value)> body) {
 }
 
 void GemmRing::startCopy(Value slab, Value stage) {
-  b.ifThen(b.less(slab, slabs()), [&] {
+  b.ifThen(b.less(slab, endSlab), [&] {
     rowCopy->copy(slab, b.advance(shared, stage, b.i8()));
     blockCopy->copy(slab, b.advance(shared, b.add(stage, activationBytes()), b.i8()));
   });
@@ -69,7 +76,7 @@ void GemmRing::startCopy(Value slab, Value stage) {
 }
 
 GemmRing::Values GemmRing::begin() {
-  return {b.i32(0), b.i32(0), b.i32((tile.stages - 1) * stageBytes())};
+  return {firstSlab, b.i32(0), b.i32((tile.stages - 1) * stageBytes())};
 }
 
 /// Waits for the next slab, starts another copy, multiplies.
@@ -88,7 +95,7 @@ GemmRing::Values GemmRing::step(ValueRange carried, Multiply body) {
   return results;
 }
 
-GemmRing::Values GemmRing::multiply(int64_t count, ValueRange carried, Multiply body) {
+GemmRing::Values GemmRing::multiply(Int count, ValueRange carried, Multiply body) {
   return b.forLoop(0, count, 1, carried,
                    [&](Value, ValueRange carried) { return step(carried, body); });
 }

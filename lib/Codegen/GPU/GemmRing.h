@@ -25,9 +25,11 @@
 
 namespace easyquant::gpu {
 
-/// Which tile of y a block computes: down and across, in tiles.
+/// Which tile of y a block computes: down and across, in tiles; and which part of its slabs, where
+/// blocks share them (null: all).
 struct TilePlace {
   mlir::Value row, column;
+  mlir::Value part = {};
 };
 
 /// The sizes of a product: y is N columns wide.
@@ -78,6 +80,13 @@ public:
     return shape.grouped() ? shape.groups * slabsOfGroup() : divideCeil(shape.k, tile.slab);
   }
   int64_t slabsOfGroup() const { return shape.groupSize / tile.slab; }
+  /// Where blocks share K, a part has whole groups.
+  int64_t slabsOfUnit() const { return shape.grouped() ? slabsOfGroup() : 1; }
+  int64_t unitsOfPart() const { return divideCeil(slabs() / slabsOfUnit(), tile.splits); }
+  /// The first slab of the block.
+  mlir::Value firstOfBlock() { return firstSlab; }
+  /// Slabs of the block: those of its part, which the last ones may have none of.
+  mlir::Value slabsOfBlock() { return b.sub(endSlab, firstSlab); }
   int64_t steps() const { return activations.bytes / kStepBytes; }
   /// Blocks of packed weights side by side in a slab, and above one another for a warp.
   int64_t blocksAcross() const { return tile.slab / numerics::kFragmentColumns; }
@@ -86,7 +95,7 @@ public:
   /// The loop values before the first slab.
   Values begin();
   /// Multiplies `count` slabs. carried: kState loop values, accumulators.
-  Values multiply(int64_t count, mlir::ValueRange carried, Multiply body);
+  Values multiply(Int count, mlir::ValueRange carried, Multiply body);
   /// Copies of the last, empty groups are complete; none outlives the block.
   void end() { b.waitForCopies(0); }
 
@@ -120,6 +129,7 @@ private:
   mlir::Value shared;
   std::optional<RowCopy> rowCopy;
   std::optional<BlockCopy> blockCopy;
+  mlir::Value firstSlab, endSlab; ///< of the block
   mlir::Value firstRow, firstColumn;
   Values activationOffsets; ///< of this lane for ldmatrix, one a step
   mlir::Value weightOffset; ///< of this warp

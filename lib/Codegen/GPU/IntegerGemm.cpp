@@ -24,6 +24,7 @@
 #include "GemmRing.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
+#include "SharedSums.h"
 #include "UnpackedWeights.h"
 
 using namespace mlir;
@@ -35,7 +36,8 @@ class IntegerGemm {
 public:
   IntegerGemm(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
               const KernelArguments &arguments, TilePlace place)
-      : b(b), spec(spec), arguments(arguments), products(b, spec, kernel.converts),
+      : b(b), spec(spec), tile(kernel.tile), place(place), arguments(arguments),
+        products(b, spec, kernel.converts),
         ring(b, {spec.n, spec.k, spec.bits, spec.dotGroup(), spec.dotGroups(), 1}, kernel.tile,
              arguments["codes"], paddedColumns(spec.k), paddedColumns(spec.k), arguments["w"],
              arguments["rows"], place),
@@ -63,14 +65,19 @@ private:
   Values forPairs(Value group, OfPair body);
   Values addGroup(Value group, ArrayRef<Value> accumulators, ArrayRef<Value> sums,
                   const Columns &columns);
-  Values multiply(int64_t slabs, ValueRange state);
+  Values multiply(Int slabs, ValueRange state);
   Values multiplyAll();
   /// The sums of all dot groups of a group, added to `sums`, which may be empty.
   Values multiplyInputGroups(Value group, Values &state, ArrayRef<Value> sums);
   Values multiplyInputs();
 
+  /// Writes what is made of sums over the groups.
+  void write(ValueRange sums);
+
   KernelBuilder &b;
   const LinearSpec &spec;
+  const GemmTile &tile;
+  const TilePlace place;
   const KernelArguments &arguments;
   ByteProducts products;
   GemmRing ring;
@@ -149,7 +156,7 @@ IntegerGemm::Values IntegerGemm::addGroup(Value group, ArrayRef<Value> accumulat
                   });
 }
 
-IntegerGemm::Values IntegerGemm::multiply(int64_t slabs, ValueRange state) {
+IntegerGemm::Values IntegerGemm::multiply(Int slabs, ValueRange state) {
   Values carried(state);
   carried.append(accumulatorCount(), products.zero());
   return ring.multiply(slabs, carried, [&](Value slab, Value stage, Values accumulators) {
@@ -245,6 +252,15 @@ IntegerGemm::Values IntegerGemm::multiplyInputs() {
   return Values(ArrayRef(carried).drop_front(kState));
 }
 
+void IntegerGemm::write(ValueRange sums) {
+  epilogue.writer.columnsAreWhole = ring.columnsAreWhole();
+  ring.forRows([&](int64_t i, int64_t half, Value m) {
+    Value scale = epilogue.rowScale(m, Value());
+    for (int64_t j = 0; j < ring.nTiles(); ++j)
+      epilogue.write(m, ring.columnOf(j), scale, sums.slice(ring.at(i, j, 2 * half), 2));
+  });
+}
+
 void IntegerGemm::emit() {
   weights.prepare(arguments);
   if (spec.inputZeroPoints && !spec.sumsWeights())
@@ -253,14 +269,18 @@ void IntegerGemm::emit() {
         Value m = ring.rowOf(i, half);
         rowZeros.push_back(epilogue.rowZero(m, b.less(m, ring.rows)));
       }
+  if (place.part) {
+    Values carried = multiply(ring.slabsOfBlock(), ring.begin());
+    ring.end();
+    SharedSums(b, tile, spec.n, place, arguments)
+        .add(ArrayRef(carried).drop_front(GemmRing::kState), [&](ValueRange sums) {
+          write(addGroup(b.i32(0), Values(sums), {}, columnsOf(b.i32(0))));
+        });
+    return;
+  }
   Values sums = spec.sharesGroups() ? multiplyInputs() : multiplyAll();
   ring.end();
-  epilogue.writer.columnsAreWhole = ring.columnsAreWhole();
-  ring.forRows([&](int64_t i, int64_t half, Value m) {
-    Value scale = epilogue.rowScale(m, Value());
-    for (int64_t j = 0; j < ring.nTiles(); ++j)
-      epilogue.write(m, ring.columnOf(j), scale, ArrayRef(sums).slice(ring.at(i, j, 2 * half), 2));
-  });
+  write(sums);
 }
 
 void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,

@@ -8,6 +8,7 @@
 #include "GemmTiles.h"
 #include "LinearKernels.h"
 #include "ResultWriter.h"
+#include "SharedSums.h"
 #include "WeightParams.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -31,7 +32,7 @@ static std::string symbolName(const LinearSpec &spec) {
   return name + fmt::format("_{}", nameOf(spec.output));
 }
 
-static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
+static std::vector<Parameter> parametersOf(const LinearSpec &spec, bool splits) {
   return Parameters()
       .reads("codes")
       .reads("scales", !spec.isPartial)
@@ -45,6 +46,8 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
       .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")
+      .writes("partials", splits)
+      .writes("counters", splits)
       .reads("items", spec.experts > 0)
       .rows();
 }
@@ -54,9 +57,25 @@ static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t 
   kernel.form = LinearKernel::Matrix;
   kernel.maxRows = maxRows;
   kernel.tile = tile;
-  kernel.description = describeTile(symbolName(spec), parametersOf(spec), spec.n, tile,
-                                    slabBytes(tile, /*elementBytes=*/1, spec.bits));
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec, tile.splits > 1), spec.n,
+                                    tile, slabBytes(tile, /*elementBytes=*/1, spec.bits));
   return kernel;
+}
+
+LinearKernel shareColumns(const LinearSpec &spec, LinearKernel kernel, int64_t splits) {
+  kernel.tile.splits = splits;
+  shareSums(kernel.tile, numerics::fragmentRows(spec.bits));
+  LinearKernel shared = matrixKernel(spec, kernel.tile, kernel.maxRows);
+  shared.converts = kernel.converts;
+  return shared;
+}
+
+int64_t LinearKernel::counterCount(int64_t rows) const {
+  return tileCounters(description, tile, rows);
+}
+
+int64_t LinearKernel::partialBytes(int64_t rows) const {
+  return tilePartialBytes(description, tile, rows);
 }
 
 static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
@@ -66,7 +85,7 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   kernel.rows = rows;
   Description &description = kernel.description;
   description.name = fmt::format("{}_dot_{}", symbolName(spec), rows);
-  description.parameters = parametersOf(spec);
+  description.parameters = parametersOf(spec, /*splits=*/false);
   description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
   description.grid[1].rowsPerBlock = rows;
   description.threads = kDotThreads;
@@ -96,6 +115,29 @@ static void fit(GemmTile &tile, const LinearSpec &spec) {
     tile.slab = numerics::kFragmentColumns;
 }
 
+/// May blocks share K? One group of integers is exact in any order; floats are not.
+static bool maySplit(const LinearSpec &spec) {
+  return spec.dotGroups() == 1 && !spec.sharesGroups() && spec.experts == 0;
+}
+
+/// The tile for up to so many rows: the one whose blocks fill the chip, or a wider one with blocks
+/// that share K, or a narrower one, where the model of time says that this is clearly faster.
+static GemmTile chooseTile(const LinearSpec &spec, const TileChoice &choice, const Chip &chip) {
+  const int64_t blockRows = numerics::fragmentRows(spec.bits);
+  auto fitted = [&](GemmTile tile) {
+    fit(tile, spec);
+    deepenRing(tile, spec.k, slabBytes(tile, /*elementBytes=*/1, spec.bits), chip);
+    return tile;
+  };
+  GemmTile usual = tileOf(spec, choice, chip);
+  const GemmTile whole = maySplit(spec) ? choice.shared : usual;
+  fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
+  if (choice.shared.rows == 0)
+    return fitted(usual);
+  return fastestTile({usual, whole, whole, blockRows, maySplit(spec), 0, fitted},
+                     {choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1}, chip);
+}
+
 static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
   for (const ItemList &list : itemLists(integerTiles(chip), spec.experts)) {
@@ -108,22 +150,34 @@ static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chi
   return kernels;
 }
 
+/// Are up to 16 rows a matter of the kernel without shared memory?
+static bool takesDotMatrix(const LinearSpec &spec, const Chip &chip) {
+  const int64_t blockRows = numerics::fragmentRows(spec.bits);
+  if (spec.isFP8())
+    return true;
+  if (!splitsOver(divideCeil(spec.n, blockRows), chip))
+    return false;
+  if (spec.dotGroups() > 1)
+    return true;
+  // Each warp some blocks of weights at a time; nothing is in shared memory.
+  const GemmTile dot{kMatrixRows, blockRows, kDotColumns, 0, 0, 2, 2};
+  const GemmTile tile = chooseTile(spec, integerTiles(chip).front(), chip);
+  const ProductSize size{kMatrixRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
+  return !isFaster(tile, dot, size, chip);
+}
+
 static std::vector<LinearKernel> denseKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
   if (!spec.isFP8()) // dp4a
     for (int64_t rows : {1, 4})
       kernels.push_back(dotKernel(spec, rows));
-  const bool splits =
-      spec.isFP8() || splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
+  const bool splits = takesDotMatrix(spec, chip);
   if (splits)
     kernels.push_back(dotKernel(spec, kMatrixRows));
   for (const TileChoice &choice : integerTiles(chip)) {
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
-    GemmTile tile = tileOf(spec, choice, chip);
-    fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
-    fit(tile, spec);
-    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+    kernels.push_back(matrixKernel(spec, chooseTile(spec, choice, chip), choice.maxRows));
   }
   return kernels;
 }
@@ -143,7 +197,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                            if (spec.experts)
                              emitExpertLinear(b, spec, kernel, arguments);
                            else if (kernel.form == LinearKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel, arguments, ownTile(b));
+                             emitMatrixLinear(b, spec, kernel, arguments, ownTile(b, kernel.tile));
                            else
                              emitDotLinear(b, spec, kernel, arguments);
                          });

@@ -31,7 +31,9 @@ void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTi
                       const KernelArguments &arguments, TilePlace place);
 
 /// The tile of the block's numbers in the grid.
-inline TilePlace ownTile(KernelBuilder &b) { return {b.block(0), b.block(1)}; }
+inline TilePlace ownTile(KernelBuilder &b, const GemmTile &tile) {
+  return {b.block(0), b.block(1), tile.splits > 1 ? b.block(2) : mlir::Value()};
+}
 
 //===- Experts (Experts.h) ------------------------------------------------===//
 

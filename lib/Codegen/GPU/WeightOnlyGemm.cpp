@@ -18,6 +18,7 @@
 #include "GemmRing.h"
 #include "LinearKernels.h"
 #include "ResultWriter.h"
+#include "SharedSums.h"
 #include "UnpackedWeights.h"
 #include "WeightParams.h"
 
@@ -30,7 +31,7 @@ class WeightOnlyGemm {
 public:
   WeightOnlyGemm(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
                  const KernelArguments &arguments, TilePlace place)
-      : b(b), spec(spec), arguments(arguments),
+      : b(b), spec(spec), tile(tile), place(place), arguments(arguments),
         ring(b,
              {spec.n, spec.k, spec.bits, spec.groupSize,
               spec.groupSize < tile.slab ? 1 : spec.groups(), 2},
@@ -77,6 +78,8 @@ private:
 
   KernelBuilder &b;
   const WeightOnlySpec &spec;
+  const GemmTile &tile;
+  const TilePlace place;
   const KernelArguments &arguments;
   GemmRing ring;
   UnpackedWeights weights;
@@ -180,18 +183,24 @@ WeightOnlyGemm::Values WeightOnlyGemm::addGroup(ArrayRef<Value> group, ArrayRef<
 WeightOnlyGemm::Values WeightOnlyGemm::multiplyWhole() {
   Values zeros = zeroPairs(zeroWordsOf(b.i32(0))), carried = ring.begin();
   llvm::append_range(carried, zeroAccumulators());
-  carried = ring.multiply(ring.slabs(), carried, [&](Value, Value stage, Values accumulators) {
-    return multiplySlab(stage, std::move(accumulators), zeros);
-  });
+  carried =
+      ring.multiply(ring.slabsOfBlock(), carried, [&](Value, Value stage, Values accumulators) {
+        return multiplySlab(stage, std::move(accumulators), zeros);
+      });
   return Values(ArrayRef(carried).drop_front(kState));
 }
 
 WeightOnlyGemm::Values WeightOnlyGemm::multiplyGroups() {
+  Value first = b.i32(0), end = b.i32(spec.groups());
+  if (place.part) {
+    first = b.mul(place.part, ring.unitsOfPart());
+    end = b.min(b.add(first, ring.unitsOfPart()), end);
+  }
   Values carried = ring.begin();
-  llvm::append_range(carried, zeroWordsOf(b.i32(0)));
+  llvm::append_range(carried, zeroWordsOf(first));
   int64_t sumsBegin = carried.size();
   carried.append(ring.registers(), b.zero(b.f32()));
-  carried = b.forLoop(0, spec.groups(), 1, carried, [&](Value group, ValueRange carried) {
+  carried = b.forLoop(first, end, 1, carried, [&](Value group, ValueRange carried) {
     Values groupParams = paramsOf(group);
     Values zeros = zeroPairs(carried.slice(kState, sumsBegin - kState));
     Values nextZeros = zeroWordsOf(b.min(b.add(group, 1), spec.groups() - 1));
@@ -220,11 +229,11 @@ WeightOnlyGemm::Values WeightOnlyGemm::multiplyShortGroups() {
       llvm::append_range(found, paramsOf(groupAt(slab, step)));
     return found;
   };
-  Values carried = ring.begin(), first = paramsOfSlab(b.i32(0));
+  Values carried = ring.begin(), first = paramsOfSlab(ring.firstOfBlock());
   const int64_t ofStep = std::ssize(first) / ring.steps();
   carried.append(ring.registers(), b.zero(b.f32()));
   llvm::append_range(carried, first);
-  carried = ring.multiply(ring.slabs(), carried, [&](Value slab, Value stage, Values state) {
+  carried = ring.multiply(ring.slabsOfBlock(), carried, [&](Value slab, Value stage, Values state) {
     Values next = paramsOfSlab(b.add(slab, 1));
     Values sums(ArrayRef(state).take_front(ring.registers()));
     for (int64_t column = 0; column < ring.blocksAcross(); ++column) {
@@ -270,10 +279,16 @@ void WeightOnlyGemm::emit() {
   Values scales, sums = hasShortGroups ? multiplyShortGroups()
                         : grouped      ? multiplyGroups()
                                        : multiplyWhole();
-  if (!grouped && !spec.isFloat())
-    scales = ofColumns([&](Value n) { return params.scales(0, n, 2); });
   ring.end();
-  write(sums, scales);
+  auto finish = [&](ValueRange sums) {
+    if (!grouped && !spec.isFloat())
+      scales = ofColumns([&](Value n) { return params.scales(0, n, 2); });
+    write(sums, scales);
+  };
+  if (place.part)
+    SharedSums(b, tile, spec.n, place, arguments).add(sums, finish);
+  else
+    finish(sums);
 }
 
 void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,

@@ -115,12 +115,16 @@ static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows, c
 }
 
 int64_t WeightOnlyKernel::counterCount(int64_t rows) const {
-  if (form != Stream || stream.splits == 1)
+  if (form == Matrix)
+    return tileCounters(description, tile, rows);
+  if (stream.splits == 1)
     return 0;
   return description.grid[0].factor * divideCeil(rows, stream.rows);
 }
 
 int64_t WeightOnlyKernel::partialBytes(int64_t rows) const {
+  if (form == Matrix)
+    return tilePartialBytes(description, tile, rows);
   return counterCount(rows) * stream.splits * stream.rows * stream.columns * 4;
 }
 
@@ -157,9 +161,15 @@ static WeightOnlyKernel matrixKernel(const WeightOnlySpec &spec, const GemmTile 
   kernel.form = WeightOnlyKernel::Matrix;
   kernel.maxRows = maxRows;
   kernel.tile = tile;
-  kernel.description = describeTile(symbolName(spec), parametersOf(spec, /*splits=*/false), spec.n,
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec, tile.splits > 1), spec.n,
                                     tile, slabBytes(tile, kElementBytes, spec.bits));
   return kernel;
+}
+
+WeightOnlyKernel shareColumns(const WeightOnlySpec &spec, WeightOnlyKernel kernel, int64_t splits) {
+  kernel.tile.splits = splits;
+  shareSums(kernel.tile, numerics::fragmentRows(spec.bits));
+  return matrixKernel(spec, kernel.tile, kernel.maxRows);
 }
 
 /// Takes a tile to whole blocks of weights, and to the slabs that a chip has room for.
@@ -185,29 +195,59 @@ static std::vector<WeightOnlyKernel> expertKernels(const WeightOnlySpec &spec, c
   return kernels;
 }
 
+/// The tile for up to so many rows: the one whose blocks fill the chip, or one with blocks that
+/// share K where the model of time says that this is clearly faster.
+static GemmTile chooseTile(const WeightOnlySpec &spec, const TileChoice &choice, const Chip &chip) {
+  const int64_t blockRows = numerics::fragmentRows(spec.bits);
+  auto fitted = [&](GemmTile tile) {
+    fit(tile, spec, chip);
+    deepenRing(tile, spec.k, slabBytes(tile, kElementBytes, spec.bits), chip);
+    return tile;
+  };
+  const GemmTile &whole = spec.groups() > 1 ? choice.grouped : choice.plain;
+  GemmTile usual = whole;
+  fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
+  // Minima of a row are added once, with the sums of all of it.
+  const bool maySplit = !spec.oneOrder && (spec.groups() > 1 || !spec.minima);
+  if (choice.shared.rows == 0 || !maySplit)
+    return fitted(usual);
+  return fastestTile({usual, whole, choice.shared, blockRows, maySplit, spec.groupSize, fitted},
+                     {choice.maxRows, spec.n, spec.k, spec.bits, kElementBytes}, chip);
+}
+
+/// Are up to 16 rows a matter of the kernel without shared memory?
+static bool takesStream(const WeightOnlySpec &spec, const StreamShape &shape, const Chip &chip) {
+  if (!splitsOver(divideCeil(spec.n, shape.columns), chip))
+    return false;
+  // Each warp a unit of K at a time, and the next one under way; nothing is in shared memory.
+  const int64_t slab = shape.warps * shape.unit * numerics::kFragmentColumns;
+  const GemmTile stream{kMatrixRows, shape.columns, slab, 0, 0, 2, 16 / shape.warps, shape.splits};
+  return !isFaster(chooseTile(spec, floatTiles().front(), chip), stream,
+                   {kMatrixRows, spec.n, spec.k, spec.bits, kElementBytes}, chip);
+}
+
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip) {
   if (spec.experts)
     return expertKernels(spec, chip);
   std::vector<WeightOnlyKernel> kernels;
-  for (int64_t rows : {1, 8})
-    kernels.push_back(streamKernel(spec, rows, chip));
   const WeightOnlyKernel most = streamKernel(spec, kMatrixRows, chip);
-  const bool splits = splitsOver(most.description.grid[0].factor, chip);
+  const bool splits = !spec.oneOrder && takesStream(spec, most.stream, chip);
+  if (!spec.oneOrder)
+    for (int64_t rows : {1, 8})
+      kernels.push_back(streamKernel(spec, rows, chip));
   if (splits)
     kernels.push_back(most);
   for (const TileChoice &choice : floatTiles()) {
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
-    GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    const GemmTile &tile = spec.groups() > 1 ? choice.grouped : choice.plain;
     // Several rows of blocks read the weights as often: too often for floats, where one row of
     // blocks fills the chip.
     const bool isLast = &choice == &floatTiles().back();
     if (spec.isFloat() && !isLast && choice.maxRows > tile.rows &&
         divideCeil(spec.n, tile.columns) >= chip.multiprocessors)
       continue;
-    fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
-    fit(tile, spec, chip);
-    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+    kernels.push_back(matrixKernel(spec, chooseTile(spec, choice, chip), choice.maxRows));
   }
   return kernels;
 }
@@ -215,13 +255,13 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                       const WeightOnlyKernel &kernel) {
   if (kernel.form == WeightOnlyKernel::Matrix)
-    return getOrEmitKernel(module, kernel.description,
-                           [&](KernelBuilder &b, const KernelArguments &arguments) {
-                             if (spec.experts)
-                               emitExpertLinear(b, spec, kernel, arguments);
-                             else
-                               emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b));
-                           });
+    return getOrEmitKernel(
+        module, kernel.description, [&](KernelBuilder &b, const KernelArguments &arguments) {
+          if (spec.experts)
+            emitExpertLinear(b, spec, kernel, arguments);
+          else
+            emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b, kernel.tile));
+        });
   KernelBuilder::Values first;
   return getOrEmitKernel(
       module, kernel.description,

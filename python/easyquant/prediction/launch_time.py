@@ -8,6 +8,7 @@
            bytes that a multiprocessor asks for / its rate   caches
            issue slots                                       issue
            cycles of the busiest unit                        arithmetic
+         + where blocks share K, what the last one does: a fence, a counter and a read, and the bytes of the others' sums
 
 Issue, arithmetic and what is waited for are those of the multiprocessor that has most blocks. It is an estimate, and too short wherever two of these wait for each other."""
 
@@ -22,6 +23,7 @@ from easyquant.prediction.warp_time import WIDE_BYTES, MemoryCycles, cycles_thro
 
 PARTS = ("launch", "latency", "bandwidth", "caches", "issue", "arithmetic")
 _TURNS = 8  # of a loop, until it goes on evenly
+_COMBINING_TRIPS = 3  # to the second-level cache, one after the other: sums are there, a counter says that all are, others' sums come
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Traffic:
     memory: float  # of the device, each counted once
     streamed: float = 0.0  # that the kernel's loop brings, as often as blocks read them; 0: there is no such loop
     asked: float = 0.0  # that multiprocessors ask for, as often as blocks read them
+    combined: float = 0.0  # that the block which comes last reads of the sums of others, behind its loop
 
 
 @dataclass(frozen=True)
@@ -83,4 +86,7 @@ def launch_time(kernel: Kernel, chip: Chip, blocks: int, traffic: Traffic, dynam
     longest = max(work, key=work.get)
     parts = dict.fromkeys(PARTS, 0.0) | {"launch": chips.OVERLAPPED_LAUNCH if overlapped else chips.LAUNCH, "latency": chips.LATENCY}
     parts[longest] += work[longest]
+    if traffic.combined:
+        parts["latency"] += _COMBINING_TRIPS * chips.CACHE_LATENCY
+        parts["caches"] += traffic.combined / chips.ASKED_BYTES / chip.hertz
     return LaunchTime(parts)

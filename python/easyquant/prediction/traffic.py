@@ -44,14 +44,19 @@ def _linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheR
     codes, passes = max(tensors), kernel.row_blocks(rows)
     results = rows * n * 4 * (2 if "accumulate" in tag else 1)
     memory = sum(tensors) + rows * k * element + results
+    # Blocks that share K each read their part of a row; others all of it. All of them write their sums, and the last one reads those of the others.
+    blocks = kernel.blocks(rows)
     if found["tile"]:
         tile_rows, tile_columns, _slab = map(int, found["tile"].split("x"))
+        splits, sums = int(found["splits"] or 1), tile_rows * tile_columns * 4
         streamed = codes * passes + passes * tile_rows * k * element * math.ceil(n / tile_columns)
-        return Traffic(memory, streamed, streamed), None
-    # Blocks that share K each read their part of a row; others all of it.
-    splits = kernel.grid[2][0]
-    activations = min(rows, int(found["rows"])) * k * element * kernel.blocks(rows) / splits
-    return Traffic(memory, codes * passes, codes * passes + activations), None
+        asked = streamed
+    else:
+        splits, sums = kernel.grid[1][0], int(found["rows"]) * n / kernel.grid[0][0] * 4
+        streamed = codes * passes
+        asked = streamed + min(rows, int(found["rows"])) * k * element * blocks / splits
+    written = blocks * sums if splits > 1 else 0
+    return Traffic(memory, streamed, asked + written, (splits - 1) * sums), None
 
 
 def _attention(found: re.Match, happening: Happening, _: list[int], cache: CacheRead) -> tuple[Traffic, int | None]:
@@ -106,7 +111,7 @@ def _cache_codes(found: re.Match, happening: Happening, *rest) -> tuple[Traffic,
 
 
 _FAMILIES = (
-    (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+))", _linear),
+    (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+)(?:_split(?P<splits>\d+))?)", _linear),
     (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),

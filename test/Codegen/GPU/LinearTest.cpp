@@ -71,10 +71,10 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-/// y of one kernel.
+/// y of one kernel. Its counters are zero again afterwards.
 std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, const Problem &p,
                            simt::Statistics *statistics = nullptr,
-                           simt::Checks checks = simt::Checks::All) {
+                           simt::Checks checks = simt::Checks::All, int launches = 1) {
   const LinearSpec &spec = p.spec;
   PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::M16N8K32);
   simt::Device device;
@@ -107,9 +107,19 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
     arguments.emplace("wsums", wsums);
   if (spec.bias)
     arguments.emplace("bias", bias);
-  simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
-  if (statistics)
-    *statistics = found;
+  const int64_t counterCount = kernel.counterCount(p.rows);
+  DeviceBuffer<int32_t> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
+  DeviceBuffer<int32_t> counters(device, std::vector<int32_t>(counterCount), "counters");
+  if (counterCount > 0) {
+    arguments.emplace("partials", partials);
+    arguments.emplace("counters", counters);
+  }
+  for (int i = 0; i < launches; ++i) {
+    simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
+    if (statistics)
+      *statistics = found;
+    EXPECT_EQ(counters.read(), std::vector<int32_t>(counterCount));
+  }
   return y.read();
 }
 
@@ -385,6 +395,97 @@ TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
       EXPECT_EQ(y.read(), p.expected()) << "kernel " << number;
     }
   }
+}
+
+TEST(GPULinear, BlocksThatShareColumnsGiveTheSameBits) {
+  // K is no multiple of the parts, or of a slab; with five parts of six slabs the last one has
+  // none. Columns and rows end within a tile.
+  struct Case {
+    LinearSpec spec;
+    std::vector<int64_t> splits;
+  };
+  std::vector<Case> cases = {{spec(130, 360, 8), {2, 5}}, {spec(70, 1100, 4), {3, 4}}};
+  LinearSpec all = spec(150, 420, 8);
+  all.bias = all.accumulate = all.zeroPoints = all.inputZeroPoints = true;
+  cases.push_back({all, {2}});
+  LinearSpec table = spec(50, 300, 4);
+  table.codes = CodeFormat::Table;
+  table.unit = 1.0f / 128;
+  table.output = Float::BF16;
+  cases.push_back({table, {3}});
+  for (ChipId chip : {ChipId::SM80, ChipId::SM90a}) {
+    KernelLibrary library(chip);
+    std::vector<std::pair<LinearKernel, const Case *>> kernels;
+    for (const Case &c : cases)
+      for (const LinearKernel &kernel : linearKernels(c.spec, library.target()))
+        for (int64_t splits : c.splits)
+          if (kernel.form == LinearKernel::Matrix && kernel.tile.rows <= 64) {
+            kernels.emplace_back(shareColumns(c.spec, kernel, splits), &c);
+            library.add(c.spec, kernels.back().first);
+          }
+    EXPECT_GE(kernels.size(), 2 * cases.size());
+    for (const auto &[kernel, c] : kernels) {
+      SCOPED_TRACE(kernel.description.name);
+      Problem problem(c->spec, kernel.tile.rows + 1);
+      // Several launches in a row; what adds to y is launched once.
+      EXPECT_EQ(
+          compute(library, kernel, problem, nullptr, simt::Checks::All, c->spec.accumulate ? 1 : 3),
+          problem.expected());
+    }
+  }
+}
+
+TEST(GPULinear, KernelsOfOneNameAreOne) {
+  for (const Chip &chip : chips())
+    for (int64_t n : {96, 576, 4096, 11008})
+      for (int64_t k : {64, 576, 4096, 11008})
+        for (int bits : {2, 4, 8})
+          for (int64_t group : {0, 64, 128}) {
+            std::map<std::string, GemmTile> tiles;
+            for (const LinearKernel &kernel : linearKernels(spec(n, k, bits, group), chip)) {
+              const GemmTile &tile = kernel.tile;
+              const GemmTile &first = tiles.emplace(kernel.description.name, tile).first->second;
+              EXPECT_TRUE(tile.warpRows == first.warpRows && tile.stages == first.stages &&
+                          tile.warpColumns == first.warpColumns && tile.splits == first.splits &&
+                          tile.blocksPerSM == first.blocksPerSM)
+                  << kernel.description.name << " on " << chip.name;
+            }
+          }
+}
+
+TEST(GPULinear, BlocksShareColumnsWhereThatGains) {
+  const Chip h200 = chip(ChipId::SM90a);
+  auto splitsOf = [](const LinearSpec &s, const Chip &chip) {
+    std::vector<int64_t> splits;
+    for (const LinearKernel &kernel : linearKernels(s, chip)) {
+      splits.push_back(kernel.form == LinearKernel::Matrix ? kernel.tile.splits : 1);
+      EXPECT_EQ(kernel.counterCount(7) > 0, splits.back() > 1) << kernel.description.name;
+    }
+    return splits;
+  };
+  const LinearSpec square = spec(4096, 4096, 8);
+  const std::vector<LinearKernel> kernels = linearKernels(square, h200);
+  for (int64_t rows : {32, 64, 128, 256}) {
+    const LinearKernel &kernel = kernelFor(kernels, rows);
+    EXPECT_GT(kernel.tile.splits, 1) << rows;
+    // Every multiprocessor but a few has a block, and every part slabs.
+    const std::array<uint32_t, 3> grid = kernel.description.gridFor(rows);
+    EXPECT_GE(grid[0] * grid[1] * grid[2], h200.multiprocessors - 8) << rows;
+    const int64_t slabs = divideCeil(square.k, kernel.tile.slab);
+    EXPECT_LT(divideCeil(slabs, kernel.tile.splits) * (kernel.tile.splits - 1), slabs);
+    EXPECT_EQ(kernel.partialBytes(rows),
+              int64_t{4} * grid[0] * grid[1] * grid[2] * kernel.tile.rows * kernel.tile.columns);
+  }
+  EXPECT_EQ(kernelFor(kernels, 4096).tile.splits, 1);
+  // Groups are added in their order, which blocks that share K could not do; nor is K shared where
+  // there is little of it, or where memory is slow.
+  LinearSpec grouped = spec(4096, 4096, 4, 128), tokens = square, fp8 = square;
+  tokens.inputGroup = 128;
+  fp8.codes = CodeFormat::F8E4M3FN;
+  for (const LinearSpec &s : {grouped, tokens, fp8, spec(576, 576, 8)})
+    EXPECT_EQ(splitsOf(s, h200), std::vector<int64_t>(splitsOf(s, h200).size(), 1));
+  const std::vector<int64_t> ofSlowMemory = splitsOf(square, chip(ChipId::SM89));
+  EXPECT_EQ(ofSlowMemory, std::vector<int64_t>(ofSlowMemory.size(), 1));
 }
 
 TEST(GPULinear, HalfPrecisionOutput) {

@@ -237,6 +237,120 @@ TEST_P(GPUWeightOnlyBits, BlocksShareColumns) {
   forKernels(library, specs, WeightOnlyKernel::Stream, check);
 }
 
+namespace {
+
+/// All tiles of the specs, on a row more than a tile has, with so many blocks that share K.
+void checkShared(const std::vector<WeightOnlySpec> &specs, const std::vector<int64_t> &splits,
+                 ChipId chip) {
+  KernelLibrary library(chip);
+  std::vector<std::pair<const WeightOnlySpec *, WeightOnlyKernel>> kernels;
+  for (const WeightOnlySpec &s : specs)
+    for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, library.target()))
+      if (kernel.form == WeightOnlyKernel::Matrix && kernel.tile.rows <= 64 &&
+          kernel.tile.splits == 1)
+        for (int64_t count : splits) {
+          kernels.emplace_back(&s, shareColumns(s, kernel, count));
+          library.add(s, kernels.back().second);
+        }
+  EXPECT_GE(kernels.size(), specs.size() * splits.size());
+  for (const auto &[s, kernel] : kernels) {
+    SCOPED_TRACE(kernel.description.name);
+    Problem problem(*s, kernel.tile.rows + 1);
+    const std::vector<float> found = compute(library, kernel, problem);
+    problem.check(found);
+    // Once more, twice in a row; what adds to y is launched once.
+    EXPECT_EQ(compute(library, kernel, problem, nullptr, simt::Checks::All, s->accumulate ? 1 : 2),
+              found);
+  }
+}
+
+} // namespace
+
+TEST_P(GPUWeightOnlyBits, BlocksOfTilesShareColumns) {
+  // K is no multiple of the parts, or of a slab; columns and rows end within a tile.
+  const bool isFloat = GetParam() == 16;
+  WeightOnlySpec whole = spec(70, 300, GetParam()), grouped = spec(50, 420, GetParam(), 64);
+  whole.bias = whole.accumulate = true;
+  grouped.zeroPoints = true;
+  grouped.output = Float::BF16;
+  checkShared(isFloat ? std::vector{whole} : std::vector{whole, grouped}, {3}, ChipId::SM80);
+}
+
+TEST(GPUWeightOnly, BlocksOfTilesShareColumnsOfEveryKind) {
+  WeightOnlySpec nvfp4 = spec(40, 200, 4, 16), minima = spec(40, 256, 5, 32);
+  nvfp4.codes = CodeFormat::F4E2M1FN;
+  nvfp4.scales = ScaleFormat::F8E4M3FN;
+  nvfp4.outer = true;
+  minima.minima = true;
+  checkShared({nvfp4, minima, spec(33, 360, 8)}, {2, 4}, ChipId::SM90a);
+}
+
+TEST(GPUWeightOnly, KernelsOfOneNameAreOne) {
+  for (const Chip &chip : chips())
+    for (int64_t n : {96, 576, 4096, 11008})
+      for (int64_t k : {64, 576, 4096, 11008})
+        for (int bits : {2, 3, 4, 8, 16})
+          for (int64_t group : {0, 64, 128}) {
+            std::map<std::string, GemmTile> tiles;
+            for (const WeightOnlyKernel &kernel :
+                 weightOnlyKernels(spec(n, k, bits, group), chip)) {
+              const GemmTile &tile = kernel.tile;
+              const GemmTile &first = tiles.emplace(kernel.description.name, tile).first->second;
+              EXPECT_TRUE(tile.warpRows == first.warpRows && tile.stages == first.stages &&
+                          tile.warpColumns == first.warpColumns && tile.splits == first.splits &&
+                          tile.blocksPerSM == first.blocksPerSM)
+                  << kernel.description.name << " on " << chip.name;
+            }
+          }
+}
+
+TEST(GPUWeightOnly, SumsInOneOrderAreNotShared) {
+  WeightOnlySpec s = spec(4096, 4096, 16);
+  const Chip h200 = chip(ChipId::SM90a);
+  EXPECT_GT(kernelFor(weightOnlyKernels(s, h200), 128).tile.splits, 1);
+  s.oneOrder = true;
+  for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, h200)) {
+    EXPECT_EQ(kernel.form, WeightOnlyKernel::Matrix);
+    EXPECT_EQ(kernel.tile.splits, 1);
+  }
+}
+
+TEST(GPUWeightOnly, SumsOfPartsAreAddedInTheirOrder) {
+  // The bits are those of a linear for each part, added in f32 one after the other.
+  constexpr int64_t kPart = 128, kSplits = 3;
+  KernelLibrary library;
+  const WeightOnlySpec whole = spec(40, kPart * kSplits - 70, 16);
+  auto columnsOf = [&](int64_t part) { return std::min(kPart, whole.k - part * kPart); };
+  auto partOf = [&](int64_t part) { return spec(whole.n, columnsOf(part), 16); };
+  auto tileOf = [&](const WeightOnlySpec &s) {
+    std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(s, library.target());
+    return *std::ranges::find_if(kernels, [](const WeightOnlyKernel &kernel) {
+      return kernel.form == WeightOnlyKernel::Matrix && kernel.tile.rows == 64;
+    });
+  };
+  const WeightOnlyKernel shared = shareColumns(whole, tileOf(whole), kSplits);
+  ASSERT_EQ(kPart % shared.tile.slab, 0);
+  library.add(whole, shared);
+  for (int64_t part = 0; part < kSplits; ++part)
+    library.add(partOf(part), tileOf(partOf(part)));
+  Problem problem(whole, 20);
+  std::vector<float> expected;
+  for (int64_t part = 0; part < kSplits; ++part) {
+    Problem own(partOf(part), problem.rows);
+    for (int64_t k = 0; k < own.spec.k; ++k) {
+      const int64_t from = part * kPart + k;
+      for (int64_t m = 0; m < own.rows; ++m)
+        own.x[m * own.xStride + k] = problem.x[m * problem.xStride + from];
+      for (int64_t n = 0; n < whole.n; ++n)
+        own.floats[n * own.spec.k + k] = problem.floats[n * whole.k + from];
+    }
+    const std::vector<float> sums = compute(library, tileOf(own.spec), own);
+    for (size_t i = 0; i < sums.size(); ++i)
+      part == 0 ? expected.push_back(sums[i]) : void(expected[i] += sums[i]);
+  }
+  EXPECT_EQ(compute(library, shared, problem), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Bits, GPUWeightOnlyBits, testing::Values(2, 3, 4, 5, 6, 8, 16));
 
 TEST(GPUWeightOnly, BiasResidualAndOutputs) {

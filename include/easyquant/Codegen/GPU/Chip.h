@@ -19,9 +19,9 @@ namespace easyquant::gpu {
 enum class ChipId { SM80, SM86, SM87, SM89, SM90a, SM120a };
 
 /// What kernel generators ask about a chip. Source of the limits: CUDA C++ Programming Guide 13.0,
-/// "Technical specifications per compute capability". The numbers of multiprocessors are in
-/// NVIDIA's data sheets of A100, A40, Orin, L40S, H200 and RTX PRO 6000 Blackwell, the largest
-/// products.
+/// "Technical specifications per compute capability". The numbers of multiprocessors, bandwidths
+/// and clocks are in NVIDIA's data sheets of A100, A40, Orin, L40S, H200 and RTX PRO 6000
+/// Blackwell, the largest products.
 struct Chip {
   ChipId id;
   std::string_view name;       ///< "sm_80", what -mcpu and ptxas take
@@ -29,6 +29,8 @@ struct Chip {
   int64_t sharedBytesPerSM;    ///< shared memory of a multiprocessor
   int64_t threadsPerSM;        ///< most resident threads
   int64_t multiprocessors;     ///< of the largest product
+  double memoryBytes;          ///< a cycle that its memory delivers to each of these
+  int64_t byteProducts;        ///< of int8 that each makes in a cycle; of 16 bits half as many
 
   /// Can a kernel begin before the one launched before it has ended (griddepcontrol)?
   bool overlapsLaunches() const { return id >= ChipId::SM90a; }

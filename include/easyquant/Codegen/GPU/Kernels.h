@@ -251,7 +251,8 @@ RowShape rowShape(const RowSpec &spec, int64_t threads = 0);
 /// magnitudes of what it sums, where tensor cores keep the bits of f32, which FP8's may not.
 /// Parameters, those in brackets where the spec has them:
 ///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
-///   y, y_stride, [items], rows
+///   y, y_stride, [partials, counters], [items], rows
+/// partials and counters are scratch memory of kernels whose blocks share K (LinearKernel).
 struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, a table, or FP8
   int64_t n = 0, k = 0;
   bool inputZeroPoints = false; ///< of the activations: zeros, and without an inputGroup wsums
@@ -301,12 +302,14 @@ struct RescaleSpec : WeightCodec {
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &chip);
 
 /// How a matrix product is cut: a block computes blockRows x blockColumns of y, a slab of K at a
-/// time, `stages` slabs in shared memory; its warps share the tile as a grid.
+/// time, `stages` slabs in shared memory; its warps share the tile as a grid. `splits` blocks share
+/// the slabs of a tile, each a run of them.
 struct GemmTile {
   int64_t rows, columns, slab; ///< of a block; slab in columns of K
   int64_t warpRows, warpColumns;
   int64_t stages;
   int64_t blocksPerSM;
+  int64_t splits = 1;
   int64_t threads() const { return 32 * warpRows * warpColumns; }
 };
 
@@ -322,10 +325,18 @@ struct LinearKernel {
   GemmTile tile{};       ///< of Matrix
   int64_t rows = 0;      ///< of Dot: rows of y that a block computes
   Description description;
+
+  /// Bytes of `partials`, of whatever contents; 0 where the kernel has no such parameter.
+  int64_t partialBytes(int64_t rows) const;
+  /// int32s of `counters`: zero before a launch and after it. Kernels of one stream may share them.
+  int64_t counterCount(int64_t rows) const;
 };
 
 /// The kernels of a spec, for ever more rows; the last one takes any number.
 std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip);
+/// The kernel of a tile with the same bits whose K so many blocks share. The spec has one group of
+/// integers, whose sums are exact in any order, and no experts.
+LinearKernel shareColumns(const LinearSpec &spec, LinearKernel kernel, int64_t splits);
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                       const LinearKernel &kernel);
 

@@ -38,7 +38,7 @@ namespace easyquant::gpu {
 ///   [wzeros], [wminima], [wouter], [codebook]
 ///   [bias]    N floats
 ///   y, y_stride
-///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
+///   [partials, counters]  scratch memory of kernels whose blocks share K (WeightOnlyKernel)
 ///   [items]   of experts (Experts.h)
 ///   rows
 struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input`, without scales;
@@ -49,6 +49,8 @@ struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input
   Float input = Float::BF16; ///< F16 or BF16
   Float output = Float::F32;
   int64_t experts = 0; ///< so many linears in one (Experts.h); 0: one
+  /// The bits of a row are the same whatever the number of rows: neither warps nor blocks share K.
+  bool oneOrder = false;
 
   /// Rows of the weight, which has those of one expert below those of another.
   int64_t weightRows() const { return n * std::max<int64_t>(1, experts); }
@@ -91,6 +93,9 @@ struct WeightOnlyKernel {
 
 /// The kernels of a spec, for ever more rows; each takes any number.
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip);
+/// The kernel of a tile whose K so many blocks share, each whole groups. The spec has no experts,
+/// and minima of groups alone.
+WeightOnlyKernel shareColumns(const WeightOnlySpec &spec, WeightOnlyKernel kernel, int64_t splits);
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                       const WeightOnlyKernel &kernel);
 
