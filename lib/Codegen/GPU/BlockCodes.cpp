@@ -20,16 +20,16 @@ using namespace mlir;
 
 namespace easyquant::gpu {
 
-static constexpr int64_t kRowThreads = 128, kRowAccess = 4;
+static constexpr int64_t kCodeThreads = 128, kCodeAccess = 4;
 
 /// Column c(i) of a group, which is in the low bits of byte i.
-static constexpr int64_t kColumns[] = {0, 1, 4, 5, 2, 3, 6, 7};
+static constexpr int64_t kColumnsOfGroup[] = {0, 1, 4, 5, 2, 3, 6, 7};
 
 static void emitBlockCodes(KernelBuilder &b, const BlockCodesSpec &spec,
                            const KernelArguments &arguments) {
   using Values = KernelBuilder::Values;
   const numerics::FloatFormat &format = *numerics::floatFormat(CodeFormat::F4E2M1FN);
-  const int64_t width = std::gcd(spec.columns, kRowAccess), steps = blockSteps(spec.columns);
+  const int64_t width = std::gcd(spec.columns, kCodeAccess), steps = blockSteps(spec.columns);
   Value row = b.block(0);
   Value x = b.rowOf(arguments["x"], row, arguments["x_stride"], b.f32());
   Value codes = b.rowOf(arguments["codes"], row, blockCodeBytes(spec.columns), b.i8());
@@ -39,7 +39,7 @@ static void emitBlockCodes(KernelBuilder &b, const BlockCodesSpec &spec,
            [&] { b.store(outer, b.advance(arguments["outer"], row, b.f32())); });
   Type access = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
   constexpr int64_t ofStep = kBlockStep / kBlockColumns;
-  b.forLoop(b.thread(), steps * ofStep, kRowThreads, [&](Value group) {
+  b.forLoop(b.thread(), steps * ofStep, kCodeThreads, [&](Value group) {
     Value begin = b.mul(group, kBlockColumns), most = b.i32(0);
     Values values;
     for (int64_t i = 0; i < kBlockColumns; i += width) {
@@ -56,7 +56,7 @@ static void emitBlockCodes(KernelBuilder &b, const BlockCodesSpec &spec,
     for (int64_t word = 0; word < 2; ++word) {
       Value bits = b.i32(0);
       for (int64_t i = 0; i < 8; ++i) {
-        const int64_t column = kColumns[4 * word + i / 2] + i % 2 * 8;
+        const int64_t column = kColumnsOfGroup[4 * word + i / 2] + i % 2 * 8;
         Value code = fp4CodeOf(b, roundTo(b, format, b.divf(values[column], scale.whole)));
         bits = b.ori(bits, b.shl(code, 4 * i));
       }
@@ -71,7 +71,7 @@ static void emitBlockCodes(KernelBuilder &b, const BlockCodesSpec &spec,
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const BlockCodesSpec &spec, const Chip &) {
   Description kernel;
   kernel.name = fmt::format("block_codes_{}", spec.columns);
-  kernel.threads = kRowThreads;
+  kernel.threads = kCodeThreads;
   kernel.grid[0].rowsPerBlock = 1;
   kernel.parameters = Parameters()
                           .readsRows("x")

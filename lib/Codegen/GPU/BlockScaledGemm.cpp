@@ -23,9 +23,9 @@ class BlockScaledGemm {
 public:
   BlockScaledGemm(KernelBuilder &b, const BlockScaledSpec &spec, const GemmTile &tile,
                   const KernelArguments &arguments, TilePlace place)
-      : b(b), spec(spec), ring(b, {spec.n, spec.k, spec.bits, 0, 1, 1, /*perByte=*/2}, tile,
-                               arguments["codes"], blockCodeBytes(spec.k), blockCodeBytes(spec.k),
-                               arguments["w"], arguments["rows"], place),
+      : b(b), ring(b, {spec.n, spec.k, spec.bits, 0, 1, 1, /*perByte=*/2}, tile, arguments["codes"],
+                   blockCodeBytes(spec.k), blockCodeBytes(spec.k), arguments["w"],
+                   arguments["rows"], place),
         products(b, spec, arguments, ring.lane),
         writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 2) {
     // Results of rows that are not there are not written.
@@ -52,7 +52,6 @@ private:
   void multiplyStep(Value stage, int64_t step, ValueRange scales, Values &sums);
 
   KernelBuilder &b;
-  const BlockScaledSpec &spec;
   GemmRing ring;
   BlockProducts products;
   ResultWriter writer;

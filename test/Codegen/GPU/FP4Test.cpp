@@ -143,13 +143,13 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-struct Run {
+struct Computed {
   std::vector<float> y;
   simt::Statistics statistics;
 };
 
-Run compute(KernelLibrary &library, const BlockScaledKernel &kernel, const Problem &p,
-            const std::vector<int32_t> &itemList = {}) {
+Computed compute(KernelLibrary &library, const BlockScaledKernel &kernel, const Problem &p,
+                 const std::vector<int32_t> &itemList = {}) {
   const PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::M16N8K16);
   const BlockRows rows = blocksOf(p.x);
   simt::Device device;
@@ -263,7 +263,7 @@ TEST(GPUFP4, MainLoopHasNoBankConflicts) {
   for (const BlockScaledKernel &kernel : library.add(whole)) {
     SCOPED_TRACE(kernel.description.name);
     const int64_t rows = kernel.form == BlockScaledKernel::Dot ? 16 : kernel.tile.rows;
-    const Run done = compute(library, kernel, Problem(whole, rows));
+    const Computed done = compute(library, kernel, Problem(whole, rows));
     if (kernel.form == BlockScaledKernel::Matrix)
       expectSmoothCopies(done.statistics);
   }
