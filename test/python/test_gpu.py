@@ -189,6 +189,20 @@ def test_products_of_fp8(artifact, stories, chip):
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), FP8_BOUND)
 
 
+@pytest.mark.slow
+def test_products_of_fp4(artifact, stories, tmp_path_factory):
+    """NVFP4 on NVFP4 by codes and scales, which no rounding to bf16 comes between: prompts, and tokens one by one."""
+    text = tmp_path_factory.mktemp("calibration") / "text.txt"
+    text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
+    out = artifact(stories, "--scheme=NVFP4", f"--calib={text}", "--nsamples=2", "--seqlen=64", "--target=sm_120a,cpu", ISA)
+    assert "kind::mxf4nvf4.block_scale.scale_vec::4X" in (out / "kernels.sm_120a.ptx").read_text()
+    tokens = random_tokens(6, 24, 512)
+    gpu, cpu = on_simt(out, simt_checks=True), Runner(out, device="cpu")
+    expected = cpu.score(tokens)
+    assert_close(gpu.score(tokens), expected, FP4_BOUND)
+    assert_close(gpu.score(tokens[:9]), expected[:9], FP4_BOUND)
+
+
 def test_a_session_goes_back(artifact, stories):
     """Chunks, truncation and a second try give what one call gives."""
     runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64)

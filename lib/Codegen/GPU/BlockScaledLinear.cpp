@@ -12,11 +12,7 @@
 namespace easyquant::gpu {
 
 bool isBlockScaled(const numerics::Scheme &weight, const numerics::Scheme &input) {
-  auto isOfBlocks = [](const numerics::Scheme &scheme) {
-    return scheme.codes == CodeFormat::F4E2M1FN && scheme.scales == ScaleFormat::F8E4M3FN &&
-           scheme.groupSize == kBlockColumns;
-  };
-  return isOfBlocks(weight) && isOfBlocks(input) && input.outer;
+  return numerics::hasScaledBlocks(weight) && numerics::hasScaledBlocks(input) && input.outer;
 }
 
 static std::string symbolName(const BlockScaledSpec &spec) {

@@ -35,11 +35,12 @@
 #define EASYQUANT_CODEGEN_GPU_BLOCKSCALED_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 namespace easyquant::gpu {
 
-inline constexpr int64_t kBlockColumns = 16; ///< of a group
-inline constexpr int64_t kBlockStep = 64;    ///< columns of an mma
+using numerics::kBlockColumns;
+using numerics::kBlockStep;
 
 /// Steps of K, of which each has a word of scales.
 constexpr int64_t blockSteps(int64_t k) { return divideCeil(k, kBlockStep); }
