@@ -39,7 +39,7 @@ LogicalResult GPULauncher::blockScaledLinear(LaunchBuilder &b, equant::PackedLin
   const numerics::Scheme scheme = type.getScheme().toNumerics();
   if (failed(checkChip(op, chip)))
     return failure();
-  if (!isBlockScaled(scheme, op.getRows().getScheme().toNumerics()))
+  if (!easyquant::gpu::isBlockScaled(scheme, op.getRows().getScheme().toNumerics()))
     return op.emitError("site '") << siteOf(op) << "': no GPU kernel for weights as "
                                   << type.getScheme() << " on codes as "
                                   << op.getRows().getScheme();
