@@ -7,8 +7,8 @@
 //
 // What the kernels of BlockScaled.h share: registers of weights from packed words, and scales in
 // the lanes where mma.block_scale looks for them. Lane l brings the scales of row 8 (l mod 4) + l /
-// 4 of 32, and the selectors of the instruction say whose it takes: of weights those of four tiles
-// of eight rows, of activations those of two tiles of sixteen.
+// 4 among 32 rows. Selectors of the instruction say whose it takes: four tiles of eight rows of
+// weights share a word, and two tiles of sixteen rows of activations.
 //
 //===----------------------------------------------------------------------===//
 

@@ -47,7 +47,7 @@ private:
                            kTilesOfColumns = BlockProducts::kScaleRows / GemmRing::kN;
 
   int64_t scalesOfStep() const { return std::ssize(scaleRows) + std::ssize(scaleColumns); }
-  /// The words of a slab: of each step those of rows, then those of columns.
+  /// The words of a slab: for each step those of rows, then those of columns.
   Values scalesOf(Value slab);
   void multiplyStep(Value stage, int64_t step, ValueRange scales, Values &sums);
 
