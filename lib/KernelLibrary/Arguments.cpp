@@ -15,7 +15,8 @@ using RowsPart = equant::RowsType::Part;
 static constexpr std::pair<RowsPart, const char *> kCodes[] = {{RowsPart::Codes, "codes"},
                                                                {RowsPart::Scales, "scales"},
                                                                {RowsPart::Sums, "sums"},
-                                                               {RowsPart::ZeroPoints, "zeros"}};
+                                                               {RowsPart::ZeroPoints, "zeros"},
+                                                               {RowsPart::Outer, "outer"}};
 
 static StringRef parameterOf(WeightTensor part) {
   switch (part) {

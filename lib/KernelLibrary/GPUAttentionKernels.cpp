@@ -113,6 +113,8 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   if (isa<arith::TruncFOp>(last))
     spec.output = kBF16;
   auto quantize = dyn_cast<equant::QuantizeRowsOp>(last);
+  if (quantize && quantize.getRows().getType().isBlockScaled())
+    return quantize.emitOpError("makes codes that a kernel of their own makes, not attention");
   if (quantize && spec.headDim <= easyquant::gpu::kMostCodedHeadDim)
     spec.codes = codesOf(quantize, spec.heads * spec.headDim);
   auto launches = attentionLaunches(spec, chip);

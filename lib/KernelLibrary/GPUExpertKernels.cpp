@@ -51,12 +51,17 @@ LogicalResult GPULauncher::expertLinear(LaunchBuilder &b, Operation *op, const K
   };
   if constexpr (std::is_same_v<Spec, easyquant::gpu::LinearSpec>)
     return launchAll(linearKernels(spec, chip));
+  else if constexpr (std::is_same_v<Spec, easyquant::gpu::BlockScaledSpec>)
+    return launchAll(blockScaledKernels(spec, chip));
   else
     return launchAll(weightOnlyKernels(spec, chip));
 }
 
 template LogicalResult GPULauncher::expertLinear(LaunchBuilder &, Operation *, const KernelOps &,
                                                  easyquant::gpu::LinearSpec, Value,
+                                                 Arguments &) const;
+template LogicalResult GPULauncher::expertLinear(LaunchBuilder &, Operation *, const KernelOps &,
+                                                 easyquant::gpu::BlockScaledSpec, Value,
                                                  Arguments &) const;
 template LogicalResult GPULauncher::expertLinear(LaunchBuilder &, Operation *, const KernelOps &,
                                                  easyquant::gpu::WeightOnlySpec, Value,

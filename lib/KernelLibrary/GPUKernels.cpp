@@ -67,6 +67,9 @@ easyquant::gpu::RowSpec GPULauncher::codesOf(equant::QuantizeRowsOp op, int64_t 
 
 LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp,
                                  double constant, Arguments &arguments) const {
+  if (auto quantize = kernel.find<equant::QuantizeRowsOp>();
+      quantize && quantize.getRows().getType().isBlockScaled())
+    return blockCodes(b, quantize, kernel);
   easyquant::gpu::RowSpec spec;
   const int64_t columns = lm::columns(rowsOf(kernel));
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>())
@@ -287,6 +290,8 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
   });
   library.add<equant::PackedLinearOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (op.getRows() && op.getRows().isBlockScaled())
+          return blockScaledLinear(b, op, kernel);
         if (op.getActivations())
           return linear(b, op, kernel);
         easyquant::gpu::WeightOnlySpec spec;

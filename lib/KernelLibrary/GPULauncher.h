@@ -11,6 +11,7 @@
 #include "RowLaunches.h"
 
 #include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/BlockScaled.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
@@ -54,6 +55,11 @@ struct GPULauncher {
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
                              const KernelOps &kernel) const;
+  /// Codes with scales of blocks, and a linear on them (GPUBlockKernels.cpp).
+  mlir::LogicalResult blockCodes(LaunchBuilder &b, equant::QuantizeRowsOp op,
+                                 const KernelOps &kernel) const;
+  mlir::LogicalResult blockScaledLinear(LaunchBuilder &b, equant::PackedLinearOp op,
+                                        const KernelOps &kernel) const;
   mlir::LogicalResult floatLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
                                   gpu::WeightOnlySpec spec, mlir::Value experts,
                                   Arguments &arguments) const;

@@ -21,7 +21,7 @@ using namespace easyquant;
 using RowsPart = equant::RowsType::Part;
 
 static constexpr RowsPart kRowsParts[] = {RowsPart::Codes, RowsPart::Scales, RowsPart::Sums,
-                                          RowsPart::ZeroPoints};
+                                          RowsPart::ZeroPoints, RowsPart::Outer};
 
 //===----------------------------------------------------------------------===//
 // What is launched

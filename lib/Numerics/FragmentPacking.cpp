@@ -102,6 +102,11 @@ std::string_view nameOf(FragmentOrder order) {
   return names[static_cast<int>(order)];
 }
 
+bool hasScaledBlocks(const Scheme &scheme) {
+  return scheme.codes == CodeFormat::F4E2M1FN && scheme.scales == ScaleFormat::F8E4M3FN &&
+         scheme.groupSize == kBlockColumns;
+}
+
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)

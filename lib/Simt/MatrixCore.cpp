@@ -40,6 +40,7 @@ unsigned simt::elementBits(Type type) {
     return 1;
   case Type::U4:
   case Type::S4:
+  case Type::E2M1:
     return 4;
   case Type::TF32:
     return 32;
@@ -117,6 +118,11 @@ template <FloatFormat format> double valueOf(uint32_t code) {
   }();
   return values[code & 0xff];
 }
+/// 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same with a sign.
+double tinyValue(uint32_t bits) {
+  static constexpr double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return bits & 8 ? -values[bits & 7] : values[bits & 7];
+}
 float single(uint32_t bits) { return std::bit_cast<float>(bits); }
 /// The tensor core looks at the upper 19 bits only.
 float tensorFloat(uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); }
@@ -136,6 +142,8 @@ void gather(const Warp &w, const Slot *slots, const MatrixLayout &l, double *out
     return gatherEach<uint32_t, 8, valueOf<kE4M3>>(w, slots, l, out);
   case Type::E5M2:
     return gatherEach<uint32_t, 8, valueOf<kE5M2>>(w, slots, l, out);
+  case Type::E2M1:
+    return gatherEach<uint32_t, 4, tinyValue>(w, slots, l, out);
   default:
     return gatherEach<uint64_t, 64, twice>(w, slots, l, out);
   }
@@ -236,7 +244,24 @@ void addIntegers(const int32_t *products, size_t count, bool saturate, int32_t *
   }
 }
 
-/// Slots: d, a, b, c.
+constexpr unsigned kScaled = 16; ///< elements of a line that share a scale
+
+/// Multiplies the lines of a matrix with the scales of their blocks: slots data, byte-id,
+/// thread-id. The selectors are the same in all lanes.
+void applyScales(const Warp &w, const Slot *slots, Fragment fragment, const MatrixLayout &l,
+                 unsigned k, double *elements) {
+  const auto *data = w.reg<uint32_t>(slots[0]);
+  const unsigned thread = *w.reg<uint16_t>(slots[2]);
+  for (unsigned line = 0; line < l.lines; ++line) {
+    const unsigned lane = fragment == Fragment::A ? 4 * (line % 8) + line / 8 + 2 * (thread & 1)
+                                                  : 4 * line + (thread & 3);
+    for (unsigned i = 0; i < k; ++i)
+      // A scale has no sign: the bit is not looked at.
+      elements[i * l.lines + line] *= valueOf<kE4M3>(data[lane] >> 8 * (i / kScaled) & 0x7f);
+  }
+}
+
+/// Slots: d, a, b, c, and those of scales.
 void multiply(Warp &w, const Instruction &i, Mask m) {
   if (!w.convergeWhole(i, m))
     return;
@@ -248,6 +273,11 @@ void multiply(Warp &w, const Instruction &i, Mask m) {
     gather(w, a, p.a, av);
     gather(w, b, p.b, bv);
     gather(w, c, p.c, sums);
+    if (p.isScaled) {
+      const Slot *scales = c + p.c.registers;
+      applyScales(w, scales, Fragment::A, p.a, p.shape.k, av);
+      applyScales(w, scales + 3, Fragment::B, p.b, p.shape.k, bv);
+    }
     accumulate(p.shape, av, bv, sums);
     return scatter(w, d, p.d, sums);
   }
@@ -278,5 +308,9 @@ void simt::decodeProduct(Decoder &d, MatrixProduct product) {
   d.i.extra = d.writeVector(d.operand(), registerType(p.d.type), p.d.registers);
   for (const MatrixLayout *source : {&p.a, &p.b, &p.c})
     d.readVector(d.operand(), registerType(source->type), source->registers);
+  for (int matrix = 0; p.isScaled && matrix < 2; ++matrix) {
+    d.readVector(d.operand(), Type::B32, 1);
+    d.readVector(d.operand(), Type::U16, 2);
+  }
   d.i.run = multiply;
 }

@@ -14,6 +14,11 @@
 // column and the addend are summed in double precision in the order of k and rounded once. Hardware
 // keeps fewer bits between, so that its last places may differ.
 //
+// With scales of blocks (PTX ISA, "Block Scaling for mma.sync") an element is multiplied with the
+// scale of its 16 columns of K first, which is exact in double precision. A lane's word has the
+// scales of a row's four blocks, the first in its lowest byte. Row i < 16 of A has those of lane
+// 4 (i mod 8) + i / 8 + 2 t, column j of B those of lane 4 j + t, t being what thread-id says.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_LIB_SIMT_MATRIXCORE_H
@@ -59,10 +64,12 @@ struct MatrixProduct {
   MatrixShape shape;
   MatrixLayout d, a, b, c;
   bool saturate = false, isXor = false; ///< isXor, of single bits: popcount of xor, not of and.
+  bool isScaled = false;                ///< ue4m3 scales of blocks of 16 columns
   bool operator==(const MatrixProduct &) const = default;
 };
 
-/// Decodes the operands d, a, b, c of an instruction that computes this.
+/// Decodes the operands d, a, b, c of an instruction that computes this, and, where it is scaled,
+/// scale-a-data, {byte-id-a, thread-id-a}, and the same of b.
 void decodeProduct(Decoder &d, MatrixProduct product);
 
 } // namespace easyquant::simt

@@ -53,6 +53,8 @@ bool exists(const MatrixProduct &p) {
     return is({{16, 8, 4}, {16, 8, 8}}) && accumulates({Type::F32});
   if (bothOf(Type::E4M3, Type::E5M2))
     return is({{16, 8, 16}, {16, 8, 32}}) && accumulates({Type::F16, Type::F32});
+  if (bothOf(Type::E2M1, Type::E2M1))
+    return p.isScaled && is({{16, 8, 64}}) && accumulates({Type::F32});
   if (bothOf(Type::F64, Type::F64))
     return is({{8, 8, 4}, {16, 8, 4}, {16, 8, 8}, {16, 8, 16}}) && accumulates({Type::F64});
   if (bothOf(Type::S8, Type::U8))
@@ -66,15 +68,22 @@ bool exists(const MatrixProduct &p) {
 
 void decodeMma(Decoder &d) {
   d.expect("sync", "aligned");
+  // The kind stands before the shape or behind the layouts.
+  bool isScaled = d.accept("kind::mxf4nvf4");
+  if (isScaled)
+    d.expect("block_scale", "scale_vec::4X");
   auto shape = parseMatrixShape(d.takeModifier());
   if (!shape || !d.accept("row") || !d.accept("col"))
     d.unknown();
   MatrixProduct p;
   p.shape = *shape;
+  if (!isScaled && (isScaled = d.accept("kind::mxf4nvf4")))
+    d.expect("block_scale", "scale_vec::4X");
+  p.isScaled = isScaled;
   p.saturate = d.accept("satfinite");
   for (MatrixLayout *matrix : {&p.d, &p.a, &p.b, &p.c})
     matrix->type = d.type();
-  if (!exists(p))
+  if (!exists(p) || (isScaled && (p.a.type != Type::E2M1 || !d.accept("ue4m3"))))
     d.unknown();
   if (p.a.type == Type::B1) {
     int operation = d.acceptAny({"xor", "and"});

@@ -45,7 +45,8 @@ enum class Type : uint8_t {
   B128,
   B1,
   U4,
-  S4
+  S4,
+  E2M1
 };
 
 /// What a type is called, without its leading dot, and its bytes in memory; sub-byte types count as
@@ -59,7 +60,8 @@ inline constexpr TypeInfo kTypes[] = {
     {"s16", 2},    {"f16", 2},    {"bf16", 2},   {"b32", 4},  {"u32", 4},   {"s32", 4},
     {"f32", 4},    {"f16x2", 4},  {"bf16x2", 4}, {"tf32", 4}, {"u16x2", 4}, {"s16x2", 4},
     {"e4m3x2", 2}, {"e5m2x2", 2}, {"e4m3", 1},   {"e5m2", 1}, {"b64", 8},   {"u64", 8},
-    {"s64", 8},    {"f64", 8},    {"b128", 16},  {"b1", 1},   {"u4", 1},    {"s4", 1}};
+    {"s64", 8},    {"f64", 8},    {"b128", 16},  {"b1", 1},   {"u4", 1},    {"s4", 1},
+    {"e2m1", 1}};
 
 constexpr const TypeInfo &infoOf(Type type) { return kTypes[static_cast<unsigned>(type)]; }
 constexpr unsigned sizeOf(Type type) { return infoOf(type).bytes; }

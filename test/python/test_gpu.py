@@ -189,6 +189,20 @@ def test_products_of_fp8(artifact, stories, chip):
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), FP8_BOUND)
 
 
+@pytest.mark.slow
+def test_products_of_fp4(stories, tmp_path):
+    """NVFP4 on NVFP4 by codes and scales, which no rounding to bf16 comes between: prompts, and few tokens."""
+    text, out = tmp_path / "text.txt", tmp_path / "artifact"
+    text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
+    result = run_command_line("compile", stories, "-o", out, "--scheme=NVFP4", "--target=sm_120a,cpu", f"--calib={text}", "--nsamples=2", "--seqlen=64")
+    assert result.returncode == 0, result.stderr
+    assert "kind::mxf4nvf4.block_scale.scale_vec::4X" in (out / "kernels.sm_120a.ptx").read_text()
+    tokens = random_tokens(6, 24, 512)
+    expected = Runner(out, device="cpu").score(tokens)
+    for count in (24, 9):  # by tiles, and with K split over warps
+        assert_close(on_simt(out, simt_checks=True).score(tokens[:count]), expected[:count], FP4_BOUND)
+
+
 def test_a_session_goes_back(artifact, stories):
     """Chunks, truncation and a second try give what one call gives."""
     runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64)

@@ -176,3 +176,38 @@ def test_attention_brings_keys_and_values_once(functions, cache, form):
     assert len(copies) == RUNS * RUN_BYTES[cache] // 16 + 2
     assert sorted(words) == sorted([RUN_BYTES[cache]] * RUNS + [4] * (RUNS // 2) + [16, 16])
     assert [access_bytes(i) for i in matching(body, "STS")] == [16] * RUNS
+
+
+FP4_MODEL = f"""
+!w = !equant.weight<{S}x{S}, #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>, #equant.layout<m16n8k16>>
+ml_program.global private @w(#ml_program.extern : !w) : !w {{equant.offset = array<i64: 0, {S * S}, {2 * S * S}>}}
+func.func @forward(%x: tensor<?x{S}xf32>) -> tensor<?x{S}xf32> {{
+  %w = ml_program.global_load_const @w : !w
+  %y = equant.packed_linear %x, %w {{sites = ["y"], input_scale = 2.5e-03 : f32,
+    input_scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>}} : (tensor<?x{S}xf32>, !w) -> tensor<?x{S}xf32>
+  return %y : tensor<?x{S}xf32>
+}}
+"""
+
+
+def test_fp4_is_multiplied_with_its_scales(tmp_path):
+    """On sm_120a alone: OMMA with a scale for 16 columns of either side, in tiles and with few rows."""
+    if not cuda_program("nvdisasm") or not cuda_program("ptxas"):
+        pytest.skip("unsupported: no ptxas or nvdisasm (the extra `gpu` has both)")
+    (tmp_path / "model.mlir").write_text(FP4_MODEL)
+    result = compile_kernels(tool("easyquant-opt"), tmp_path / "model.mlir", "sm_120a", tmp_path / "kernels.cubin", tmp_path / "kernels.ptx")
+    assert result.returncode == 0, result.stderr
+    kernels = functions_in(tmp_path / "kernels.cubin")
+    for kernel, instructions in kernels.items():
+        assert not count(instructions, "LDL|STL"), kernel
+    [tile] = [name for name in kernels if "_blocks_f32_mma_128x128x" in name]
+    body = main_loop(kernels[tile], "OMMA")
+    print(f"{tile}: {count(body, 'OMMA')} products of {len(body)} instructions")
+    assert all(".SF.16864.F32.E2M1.E2M1.UE4M3.4X" in product for product in matching(body, "OMMA"))
+    # Two steps of 64 columns of 64 x 64 of y a warp. Weights: a shuffle and three permutations for each two registers of eight rows.
+    assert count(body, "OMMA") == 2 * 4 * 8 and count(body, "SHFL") == 2 * 8 and count(body, "LDSM") == 2 * 4
+    assert count(body, "OMMA") / len(body) >= 0.18
+    assert all(access_bytes(i) == 16 for i in matching(body, "LDS")), "weights come 16 bytes a lane"
+    [dot] = [name for name in kernels if name.endswith("_blocks_f32_dot")]
+    found = loads_of_waits(waits(main_loop(kernels[dot], "OMMA")), least_bytes=8)
+    assert found and all(sum(loads) >= 64 for loads in found), "four blocks of weights are to be under way"

@@ -86,6 +86,11 @@ constexpr int64_t fragmentTurn(int bits, int64_t t) {
   const int64_t inWord = t % highPlaneTiles(bits);
   return bits == 3 ? inWord % 2 + inWord / 2 * 8 : inWord * highPlaneBits(bits);
 }
+/// Columns that share a scale where tensor cores multiply codes with scales, and those of an mma.
+inline constexpr int64_t kBlockColumns = 16, kBlockStep = 64;
+/// Does a scheme, of weights or of activations, have codes of f4E2M1FN in such groups, and scales
+/// of f8E4M3FN?
+bool hasScaledBlocks(const Scheme &scheme);
 /// Scales and zero points come in blocks of so many rows.
 inline constexpr int64_t kFragmentScaleRows = 64;
 /// N as scales and zero points have it.

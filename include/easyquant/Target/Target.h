@@ -54,7 +54,7 @@ enum class ActivationForm {
   AsIs,    ///< the activations themselves
   BF16,    ///< the activations as bf16
   Rounded, ///< f32 values that were rounded to the numbers of the scheme
-  Codes,   ///< codes of a byte with their scales
+  Codes,   ///< codes with their scales
 };
 
 /// What a family's kernels compute together, beside what those of all families do.
@@ -120,8 +120,9 @@ public:
   bool has(llvm::StringRef target) const { return llvm::is_contained(names, target); }
 
   /// Null `input`: float activations of a linear, packed or not, whose `weight` does not matter.
-  virtual ActivationForm activationForm(equant::SchemeAttr weight,
-                                        equant::SchemeAttr input) const = 0;
+  /// `target` is one of the family, or its name: then what all of them can do.
+  virtual ActivationForm activationForm(equant::SchemeAttr weight, equant::SchemeAttr input,
+                                        llvm::StringRef target) const = 0;
   /// Do kernels read the sums of int8 codes beside weights of this scheme?
   virtual bool readsSums(equant::SchemeAttr weight) const = 0;
 

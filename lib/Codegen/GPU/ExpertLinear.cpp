@@ -124,4 +124,18 @@ void emitExpertLinear(KernelBuilder &b, const WeightOnlySpec &spec, const Weight
            });
 }
 
+void emitExpertLinear(KernelBuilder &b, const BlockScaledSpec &spec,
+                      const BlockScaledKernel &kernel, const KernelArguments &arguments) {
+  const RowParameter rows[] = {
+      {"codes", blockCodeBytes(spec.k), b.i8()},
+      {"scales", spec.steps(), b.i32()},
+      {"outer", 1, b.f32()},
+      {"y", arguments["y_stride"], b.type(spec.output)},
+  };
+  forItems(b, spec, kernel.tile, kernel.description.grid[0].factor, rows, arguments,
+           [&](const KernelArguments &own, TilePlace place) {
+             emitMatrixLinear(b, spec, kernel.tile, own, place);
+           });
+}
+
 } // namespace easyquant::gpu

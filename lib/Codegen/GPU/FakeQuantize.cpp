@@ -35,8 +35,6 @@ public:
 private:
   using Values = KernelBuilder::Values;
 
-  Value constant(double value) { return b.constant(b.f32(), value); }
-  Value groupScale(Value absMax, Value outer);
   /// The larger of a magnitude, as the integer of its bits, and those of some values.
   Value larger(Value most, const Values &values);
   /// Elements from a column on; 0 where it is not `inside`.
@@ -55,15 +53,6 @@ private:
 };
 
 } // namespace
-
-Value FakeQuantize::groupScale(Value absMax, Value outer) {
-  const FloatFormat &scales = *numerics::floatFormat(CodeFormat::F8E4M3FN);
-  Value rounded = roundTo(b, scales, b.divf(b.divf(absMax, constant(format.largest)), outer));
-  // A scale of 0 would make values of codes.
-  Value least = constant(scales.step());
-  rounded = b.select(b.compare(arith::CmpFPredicate::OLT, rounded, least), least, rounded);
-  return unlessZero(b, absMax, outer, b.mulf(rounded, outer));
-}
 
 Value FakeQuantize::larger(Value most, const Values &values) {
   for (Value value : values)
@@ -124,7 +113,7 @@ void FakeQuantize::emitGroups() {
       most = larger(most, values.back());
     }
     Value absMax = b.bitcast(most, b.f32());
-    Value scale = outer ? groupScale(absMax, outer) : ownScale(b, format, absMax);
+    Value scale = outer ? blockScale(b, format, absMax, outer).whole : ownScale(b, format, absMax);
     for (auto [i, some] : llvm::enumerate(values))
       store(some, scale, columns[i], inside[i]);
   });

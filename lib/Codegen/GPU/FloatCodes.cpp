@@ -37,6 +37,12 @@ Value gpu::fp8CodeOf(KernelBuilder &b, Value value) {
   return b.ori(b.andi(b.shr(bits, 20), 0x7f), b.andi(b.shr(bits, 24), 0x80));
 }
 
+Value gpu::fp4CodeOf(KernelBuilder &b, Value value) {
+  // Likewise with a bias of 1.
+  Value bits = b.bitcast(b.mulf(value, b.constant(b.f32(), 0x1p-126)), b.i32());
+  return b.ori(b.andi(b.shr(bits, 22), 7), b.andi(b.shr(bits, 28), 8));
+}
+
 Value gpu::unlessZero(KernelBuilder &b, Value absMax, Value zero, Value scale) {
   return b.select(b.compare(arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119)), zero,
                   scale);
@@ -45,6 +51,18 @@ Value gpu::unlessZero(KernelBuilder &b, Value absMax, Value zero, Value scale) {
 Value gpu::ownScale(KernelBuilder &b, const numerics::FloatFormat &format, Value absMax) {
   return unlessZero(b, absMax, b.constant(b.f32(), 1.0),
                     b.divf(absMax, b.constant(b.f32(), format.largest)));
+}
+
+gpu::BlockScale gpu::blockScale(KernelBuilder &b, const numerics::FloatFormat &format, Value absMax,
+                                Value outer) {
+  const numerics::FloatFormat &scales = *numerics::floatFormat(CodeFormat::F8E4M3FN);
+  Value rounded =
+      roundTo(b, scales, b.divf(b.divf(absMax, b.constant(b.f32(), format.largest)), outer));
+  // A scale of 0 would make values of codes.
+  Value least = b.constant(b.f32(), scales.step());
+  rounded = b.select(b.compare(arith::CmpFPredicate::OLT, rounded, least), least, rounded);
+  return {unlessZero(b, absMax, b.constant(b.f32(), 1.0), rounded),
+          unlessZero(b, absMax, outer, b.mulf(rounded, outer))};
 }
 
 } // namespace easyquant

@@ -13,8 +13,8 @@ namespace easyquant::gpu {
 
 GemmRing::GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &tile, Value source,
                    Int stride, int64_t rowBytes, Value weights, Value rows, TilePlace place)
-    : rows(rows), b(b), shape(shape), tile(tile), activations{tile.slab * shape.elementBytes},
-      shared(b.dynamicSharedMemory()) {
+    : rows(rows), b(b), shape(shape), tile(tile),
+      activations{tile.slab * shape.elementBytes / shape.perByte}, shared(b.dynamicSharedMemory()) {
   Value warp = b.div(b.thread(), 32);
   lane = b.rem(b.thread(), 32);
   Value warpRow = b.div(warp, tile.warpColumns), warpColumn = b.rem(warp, tile.warpColumns);

@@ -12,7 +12,7 @@
 //
 // A slab is a tile of swizzled rows of activations (TileCopy.h), behind it blocks of packed weights
 // (Numerics/FragmentPacking.h). A step of an mma is 32 bytes of a row: 32 codes or 16 floats of 16
-// bits.
+// bits, or 64 codes of 4 bits.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,6 +39,7 @@ struct GemmShape {
   int64_t groupSize;    ///< of their scales; a slab ends where a group does
   int64_t groups;       ///< 1: scales are applied once, in the end
   int64_t elementBytes; ///< of activations
+  int64_t perByte = 1;  ///< or so many of them in a byte
 
   bool grouped() const { return groups > 1; }
 };

@@ -283,6 +283,21 @@ KernelBuilder::Values KernelBuilder::multiplyFP8(ValueRange a, ValueRange w, Val
                    intrinsic("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", type, operands));
 }
 
+KernelBuilder::Values KernelBuilder::multiplyBlocks(ValueRange a, ValueRange w, ValueRange c,
+                                                    Value aScales, int64_t aThread, Value wScales,
+                                                    int64_t wThread) {
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
+  auto selector = [&](int64_t i) -> Value {
+    return arith::ConstantOp::create(*this, getI16IntegerAttr(static_cast<int16_t>(i)));
+  };
+  return membersOf(*this, NVVM::MmaBlockScaleOp::create(
+                              *this, type, a, w, c, aScales, selector(0), selector(aThread),
+                              wScales, selector(0), selector(wThread), ArrayRef<int64_t>{16, 8, 64},
+                              OperandTypes{NVVM::MMATypes::e2m1, NVVM::MMATypes::e2m1},
+                              NVVM::ScaleVecSize::X4, NVVM::BlockScaleFormat::UE4M3,
+                              NVVM::MMABlockScaleKind::MXF4NVF4));
+}
+
 KernelBuilder::Values KernelBuilder::multiplyFloats(Float half, ValueRange a, ValueRange w,
                                                     ValueRange c) {
   Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));

@@ -118,6 +118,11 @@ public:
   Values multiplyBytes(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
   /// c + a w by m16n8k32 on f8E4M3FN: registers 4 + 4 x 2; c of f32.
   Values multiplyFP8(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+  /// c + a w by m16n8k64 on f4E2M1FN, each 16 columns times a scale of f8E4M3FN of either side:
+  /// registers 4 + 4 x 2; c of f32. Scales are four a word, those of row i of a in lane
+  /// 4 (i mod 8) + i / 8 + 2 t, of column j of w in lane 4 j + t, with the t of each.
+  Values multiplyBlocks(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c,
+                        mlir::Value aScales, int64_t aThread, mlir::Value wScales, int64_t wThread);
   /// c + a w by m16n8k16 on f16 or bf16, pairs in i32; c of f32.
   Values multiplyFloats(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
 

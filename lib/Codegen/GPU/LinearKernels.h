@@ -11,6 +11,7 @@
 #include "GemmRing.h"
 #include "GemmTiles.h"
 
+#include "easyquant/Codegen/GPU/BlockScaled.h"
 #include "easyquant/Codegen/GPU/Experts.h"
 
 namespace easyquant::gpu {
@@ -20,6 +21,11 @@ void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKern
                       const KernelArguments &arguments, TilePlace place);
 void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                    const KernelArguments &arguments);
+
+/// Bodies of BlockScaledKernel::Matrix and BlockScaledKernel::Dot.
+void emitMatrixLinear(KernelBuilder &b, const BlockScaledSpec &spec, const GemmTile &tile,
+                      const KernelArguments &arguments, TilePlace place);
+void emitDotLinear(KernelBuilder &b, const BlockScaledSpec &spec, const KernelArguments &arguments);
 
 /// Bodies of WeightOnlyKernel::Stream and WeightOnlyKernel::Matrix.
 void emitStreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
@@ -49,12 +55,14 @@ llvm::SmallVector<ItemList> itemLists(std::span<const TileChoice> tiles, int64_t
 void fillChip(GemmTile &tile, const ItemList &list, int64_t n, int64_t blockRows, const Chip &chip);
 /// Makes of a kernel by tiles one that takes items of experts.
 void describeExperts(Description &description, const GemmTile &tile, const Chip &chip);
-/// The body of LinearKernel::Matrix, WeightOnlyKernel::Matrix, for each item and tile of columns
-/// that the block takes.
+/// The body of LinearKernel::Matrix and of those of the other kinds, for each item and tile of
+/// columns that the block takes.
 void emitExpertLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                       const KernelArguments &arguments);
 void emitExpertLinear(KernelBuilder &b, const WeightOnlySpec &spec, const WeightOnlyKernel &kernel,
                       const KernelArguments &arguments);
+void emitExpertLinear(KernelBuilder &b, const BlockScaledSpec &spec,
+                      const BlockScaledKernel &kernel, const KernelArguments &arguments);
 
 } // namespace easyquant::gpu
 

@@ -42,12 +42,21 @@ std::string linalgform::whyNotEquant(Operation *op) {
     return "";
   return llvm::TypeSwitch<Operation *, std::string>(op)
       .Case([](FakeQuantizeOp fake) { return whyNotRounded(fake.getScheme()); })
+      .Case([](QuantizeRowsOp rows) {
+        return rows.getRows().getType().isBlockScaled()
+                   ? "makes codes as a GPU multiplies them; convert the model before "
+                     "equant-legalize-activations"
+                   : "";
+      })
       .Case([](equant::LinearOp linear) {
         return linear.getExperts() ? kNoExperts.str() : whyNotRounded(linear.getInputSchemeAttr());
       })
       .Case([](PackedLinearOp linear) -> std::string {
         if (linear.getExperts())
           return kNoExperts.str();
+        if (linear.getRows() && linear.getRows().isBlockScaled())
+          return "reads codes as a GPU multiplies them; convert the model before "
+                 "equant-legalize-activations";
         if (!linear.getRows() && !lm::isActivationType(linear.getInput().getType()))
           return "reads bf16; convert the model before equant-legalize-activations";
         return whyNotRounded(linear.getInputSchemeAttr());

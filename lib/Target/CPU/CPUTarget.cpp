@@ -73,7 +73,7 @@ struct CPUFamily final : Family {
   LayoutAttr layoutFor(SchemeAttr weight, Readers) const override {
     return LayoutAttr::get(weight.getContext(), numerics::kPanelLayout);
   }
-  ActivationForm activationForm(SchemeAttr, SchemeAttr input) const override {
+  ActivationForm activationForm(SchemeAttr, SchemeAttr input, StringRef) const override {
     if (!input)
       return ActivationForm::AsIs;
     if (!input.isInteger())

@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/GPU/GPUTarget.h"
 
+#include "easyquant/Codegen/GPU/BlockScaled.h"
 #include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
@@ -58,9 +59,14 @@ struct GPUFamily final : Family {
         weight.getContext(),
         numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
-  ActivationForm activationForm(SchemeAttr weight, SchemeAttr input) const override {
+  ActivationForm activationForm(SchemeAttr weight, SchemeAttr input,
+                                StringRef target) const override {
     if (!input)
       return ActivationForm::BF16;
+    if (easyquant::gpu::isBlockScaled(weight.toNumerics(), input.toNumerics())) {
+      Result<easyquant::gpu::Chip> chip = easyquant::gpu::findChip(target.str());
+      return chip && chip->multipliesFP4() ? ActivationForm::Codes : ActivationForm::Rounded;
+    }
     if (!input.isInteger())
       return targets::multipliesCodes(weight, input) ? ActivationForm::Codes
                                                      : ActivationForm::Rounded;

@@ -79,6 +79,18 @@ std::vector<WeightOnlySpec> weightOnlyLinears() {
   return specs;
 }
 
+/// Where a chip has such products.
+BlockScaledSpec blockScaled() {
+  BlockScaledSpec spec;
+  spec.n = spec.k = 4096;
+  spec.bits = 4;
+  spec.groupSize = 16;
+  spec.codes = CodeFormat::F4E2M1FN;
+  spec.scales = ScaleFormat::F8E4M3FN;
+  spec.outer = spec.accumulate = true;
+  return spec;
+}
+
 std::vector<RowSpec> rowOps() {
   std::vector<RowSpec> specs;
   for (RowOp op :
@@ -154,6 +166,11 @@ std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
   for (const WeightOnlySpec &spec : weightOnlyLinears())
     for (const WeightOnlyKernel &kernel : library.add(spec))
       kernels.push_back(kernel.description);
+  if (!library.target().multipliesFP4())
+    return kernels;
+  kernels.push_back(library.add(BlockCodesSpec{4096}));
+  for (const BlockScaledKernel &kernel : library.add(blockScaled()))
+    kernels.push_back(kernel.description);
   return kernels;
 }
 
@@ -179,6 +196,8 @@ std::vector<Description> addExperts(KernelLibrary &library) {
   const std::vector<WeightOnlySpec> floats = weightOnlyLinears();
   addAll(std::vector{codes.front(), codes[1], codes.back()}); // 8 bits, groups, FP8
   addAll(std::vector{floats.front(), floats[4], floats[6]});  // 4 bits, bf16, NVFP4
+  if (library.target().multipliesFP4())
+    addAll(std::vector{blockScaled(), blockScaled()});
   return kernels;
 }
 

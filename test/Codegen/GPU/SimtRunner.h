@@ -14,6 +14,7 @@
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
 #include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/BlockScaled.h"
 #include "easyquant/Codegen/GPU/Choose.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Experts.h"
@@ -51,6 +52,9 @@ public:
   }
   std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec) {
     return addAll(spec, weightOnlyKernels(spec, target()));
+  }
+  std::vector<BlockScaledKernel> add(const BlockScaledSpec &spec) {
+    return addAll(spec, blockScaledKernels(spec, target()));
   }
   AttentionLaunches add(const AttentionSpec &spec);
   Description addRestore(const AttentionSpec &spec) { return getOrEmitRestore(kernels(), spec); }

@@ -47,7 +47,7 @@ func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group 
 
 // -----
 
-// expected-error @below {{expected codes of i8, or of f8E4M3FN with a scale a row, found #equant.scheme<i4, symmetric, token, dynamic>}}
+// expected-error @below {{expected codes of i8, of f8E4M3FN with a scale a row, or of f4E2M1FN in groups of 16 with scales of f8E4M3FN and an outer one, found #equant.scheme<i4, symmetric, token, dynamic>}}
 func.func private @f(!equant.rows<?x24, #equant.scheme<i4, symmetric, token, dynamic>>)
 
 // -----

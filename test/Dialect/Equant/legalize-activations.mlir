@@ -1,5 +1,6 @@
 // RUN: easyquant-opt %s -equant-legalize-activations | FileCheck %s
 // RUN: easyquant-opt %s -equant-legalize-activations=target=gpu | FileCheck %s --check-prefix=GPU
+// RUN: easyquant-opt %s -equant-legalize-activations=target=sm_120a | FileCheck %s --check-prefix=BLOCKS
 
 // Linears that read the same codes share one. A GPU needs no sums of codes where weights have no zero points, and reads bf16 elsewhere.
 // GPU-LABEL: func.func @forward(
@@ -45,6 +46,22 @@ func.func @forward(%x: tensor<?x8xf32>, %w: !f8, %i: !i8, %f: tensor<16x8xf32>) 
 !f4 = !equant.weight<16x32, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #panel>
 func.func @fp4(%x: tensor<?x32xf32>, %w: !f4) {
   %y = equant.packed_linear %x, %w {sites = ["fp4"], input_scheme = #f8} : (tensor<?x32xf32>, !f4) -> tensor<?x16xf32>
+  return
+}
+
+// NVFP4 on NVFP4 is multiplied as codes where a chip can; a family's name says nothing of chips.
+// GPU-LABEL: func.func @nvfp4(
+// GPU:           %[[F:.*]] = equant.fake_quantize %{{.*}} {scale = 2.500000e-03 : f32, scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>}
+// GPU:           %[[R:.*]] = arith.truncf %[[F]]
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["nvfp4"]}
+// BLOCKS-LABEL: func.func @nvfp4(
+// BLOCKS:        %[[R:.*]] = equant.quantize_rows %{{.*}} {scale = 2.500000e-03 : f32} : tensor<?x64xf32> -> !equant.rows<?x64, #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>>
+// BLOCKS:        equant.packed_linear %[[R]], %{{.*}} {sites = ["nvfp4"]}
+// CHECK-LABEL: func.func @nvfp4(
+#x4 = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>
+!n4 = !equant.weight<64x64, #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>, #equant.layout<m16n8k16>>
+func.func @nvfp4(%x: tensor<?x64xf32>, %w: !n4) {
+  %y = equant.packed_linear %x, %w {sites = ["nvfp4"], input_scale = 2.5e-03 : f32, input_scheme = #x4} : (tensor<?x64xf32>, !n4) -> tensor<?x64xf32>
   return
 }
 

@@ -85,7 +85,7 @@ func.func @rescale(%s: tensor<?x40xi32>, %x: !rows, %w: !w) {
 // -----
 
 func.func @zero_point(%x: tensor<?x96xf32>) {
-  // expected-error @below {{scale belongs to a static scheme, zero_point to an asymmetric one without groups}}
+  // expected-error @below {{scale belongs to a static scheme or an outer one, zero_point to an asymmetric one without groups}}
   equant.quantize_rows %x {zero_point = 3 : i32} : tensor<?x96xf32> -> !equant.rows<?x96, #equant.scheme<i8, asymmetric, token, group = 32, dynamic>>
   return
 }

@@ -36,6 +36,8 @@ struct Chip {
   bool overlapsLaunches() const { return id >= ChipId::SM90a; }
   /// Has it products of FP8? sm_90a has its own, which are not made here: mma is emulated there.
   bool multipliesFP8() const { return id == ChipId::SM89 || id == ChipId::SM120a; }
+  /// Has it products of FP4 with scales of blocks (mma.block_scale)?
+  bool multipliesFP4() const { return id == ChipId::SM120a; }
   /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
   bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };

@@ -276,10 +276,12 @@ LogicalResult QuantizeRowsOp::verify() {
   SchemeAttr scheme = getScheme();
   if (scheme.isOnline() != bool(getOnline()))
     return emitOpError("online scales belong to an online scheme, and such a scheme has them");
-  if (scheme.isStatic() != bool(getScaleAttr()) ||
+  if ((scheme.isStatic() || scheme.getOuter()) != bool(getScaleAttr()) ||
       (scheme.getSymmetric() || scheme.getTokenGroup()) == bool(getZeroPointAttr()))
-    return emitOpError("scale belongs to a static scheme, zero_point to an asymmetric one without "
-                       "groups");
+    return emitOpError("scale belongs to a static scheme or an outer one, zero_point to an "
+                       "asymmetric one without groups");
+  if (getAbsmax() && getRows().getType().isBlockScaled())
+    return emitOpError("absmax is of whole rows, which have a scale; found ") << scheme;
   if (getAbsmax() && scheme.getTokenGroup())
     return emitOpError("absmax is of whole rows, which groups do not have, found ") << scheme;
   if (getAbsmax() && !scheme.getDynamic() && !scheme.hasSinksAroundZero())

@@ -218,6 +218,14 @@ int64_t WeightType::getRowBytes() const {
 // Activations
 //===----------------------------------------------------------------------===//
 
+/// Are codes of four bits with scales of groups, as products of blocks take them?
+static bool isOfBlocks(SchemeAttr scheme) {
+  const numerics::Scheme codes = scheme.toNumerics();
+  return numerics::hasScaledBlocks(codes) && codes.outer;
+}
+
+bool RowsType::isBlockScaled() const { return isOfBlocks(getScheme()); }
+
 LogicalResult RowsType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t columns,
                                SchemeAttr scheme, std::optional<int64_t> sums) {
   if (columns < 1 || columns > lm::kMaxExtent)
@@ -226,11 +234,15 @@ LogicalResult RowsType::verify(function_ref<InFlightDiagnostic()> emitError, int
       scheme && (scheme.isInteger() ? scheme.getBits() == 8
                                     : scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN &&
                                           scheme.getGroupSize() == 0);
-  if (!isByte)
-    return emitError() << "expected codes of i8, or of f8E4M3FN with a scale a row, found "
+  if (!isByte && !(scheme && isOfBlocks(scheme)))
+    return emitError() << "expected codes of i8, of f8E4M3FN with a scale a row, or of f4E2M1FN in "
+                          "groups of 16 with scales of f8E4M3FN and an outer one, found "
                        << scheme;
   if (std::string reason = whyNoInputScheme(scheme); !reason.empty())
     return emitError() << reason;
+  if (sums && isOfBlocks(scheme))
+    return emitError() << "codes of " << scheme
+                       << " have no zero points to correct by, and no sums";
   if (sums && *sums < 0)
     return emitError() << "sums are of a group of columns, or, if that is 0, of the row, found "
                        << *sums;
@@ -283,6 +295,20 @@ RankedTensorType RowsType::getPart(Part part) const {
   SmallVector<int64_t> params = {dynamic};
   if (tokenGroup)
     params.push_back(numerics::groupCount(getColumns(), tokenGroup));
+  if (isBlockScaled()) {
+    const int64_t steps = numerics::groupCount(getColumns(), numerics::kBlockStep);
+    switch (part) {
+    case Part::Codes:
+      return RankedTensorType::get({dynamic, steps * numerics::kBlockStep / 2}, b.getI8Type());
+    case Part::Scales:
+      return RankedTensorType::get({dynamic, steps}, b.getI32Type());
+    case Part::Outer:
+      return RankedTensorType::get({dynamic}, b.getF32Type());
+    case Part::Sums:
+    case Part::ZeroPoints:
+      return RankedTensorType();
+    }
+  }
   switch (part) {
   case Part::Codes:
     return RankedTensorType::get({dynamic, getColumns()}, b.getI8Type());
@@ -296,6 +322,8 @@ RankedTensorType RowsType::getPart(Part part) const {
   case Part::ZeroPoints:
     return getScheme().getSymmetric() ? RankedTensorType()
                                       : RankedTensorType::get(params, b.getI32Type());
+  case Part::Outer:
+    return RankedTensorType();
   }
   llvm_unreachable("every part is named");
 }

@@ -44,6 +44,12 @@ static void fuse(PatternRewriter &rewriter, Operation *at, ArrayRef<Operation *>
 
 static bool isFused(Operation *op) { return isa<FusionOp>(op->getParentOp()); }
 
+/// Codes with scales of groups of f8E4M3FN are made of whole rows in memory.
+static bool hasOwnKernel(Operation *op) {
+  auto quantize = dyn_cast<QuantizeRowsOp>(op);
+  return quantize && quantize.getRows().getType().isBlockScaled();
+}
+
 namespace {
 
 /// What only a quantization or a cast reads, the kernel that makes it writes so.
@@ -54,6 +60,8 @@ template <typename Producer, typename Consumer> struct FuseConversion : OpRewrit
     Operation *producer = op->getOperand(0).template getDefiningOp<Producer>();
     if (!producer || isFused(op) || isFused(producer))
       return rewriter.notifyMatchFailure(op, "its operand comes from another kind of op");
+    if (hasOwnKernel(op))
+      return rewriter.notifyMatchFailure(op, "a kernel of its own makes such codes");
     if (!producer->hasOneUse() || producer->getBlock() != op->getBlock())
       return rewriter.notifyMatchFailure(op, "others read its operand, too");
     fuse(rewriter, op, {producer, op});
@@ -101,7 +109,7 @@ private:
   /// Is it what the kernel writes in the place of the rotated rows?
   bool isWritten(Operation *reader) const {
     auto quantize = dyn_cast<QuantizeRowsOp>(reader);
-    return (quantize && !quantize.getOnline()) ||
+    return (quantize && !quantize.getOnline() && !hasOwnKernel(quantize)) ||
            (fusions.bf16Results && isa<arith::TruncFOp>(reader));
   }
 
@@ -225,7 +233,7 @@ template <typename AttentionLike> struct FuseAttention : OpRewritePattern<Attent
     Operation *reader = *op->getUsers().begin();
     if (op->hasOneUse() && reader->getBlock() == op->getBlock() &&
         ((fusions.bf16Results && isa<arith::TruncFOp>(reader)) ||
-         (fusions.attentionCodes && isa<QuantizeRowsOp>(reader))))
+         (fusions.attentionCodes && isa<QuantizeRowsOp>(reader) && !hasOwnKernel(reader))))
       ops.push_back(reader);
     fuse(rewriter, ops.back(), ops);
     return success();

@@ -44,7 +44,7 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
       // Groups lie within the columns of a rank.
       SchemeAttr scheme = op.getScheme();
       if ((scheme.getDynamic() || scheme.hasSinksAroundZero()) && !scheme.getTokenGroup() &&
-          !op.getAbsmax() && spansRanks(op.getRows()))
+          !op.getRows().getType().isBlockScaled() && !op.getAbsmax() && spansRanks(op.getRows()))
         synchronize(op);
     });
     getOperation().walk([&](AdvanceOp op) { synchronize(op); });

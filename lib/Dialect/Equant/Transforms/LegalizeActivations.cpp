@@ -39,7 +39,7 @@ struct LegalizeActivations : easyquant::equant::impl::LegalizeActivationsBase<Le
       if (auto linear = dyn_cast<PackedLinearOp>(op))
         legalize(linear);
       else if (auto linear = dyn_cast<lm::LinearOp>(op);
-               linear && family->activationForm({}, {}) == ActivationForm::BF16)
+               linear && family->activationForm({}, {}, target) == ActivationForm::BF16)
         linear.getInputMutable().assign(halved(linear, linear.getInput()));
     });
   }
@@ -49,7 +49,7 @@ private:
     SchemeAttr scheme = linear.getInputSchemeAttr();
     if (linear.getRows())
       return;
-    switch (family->activationForm(linear.getWeight().getType().getScheme(), scheme)) {
+    switch (family->activationForm(linear.getWeight().getType().getScheme(), scheme, target)) {
     case ActivationForm::AsIs: // of a scheme that the kernels do not take, their library says so
       return;
     case ActivationForm::BF16:
@@ -57,7 +57,7 @@ private:
       return;
     case ActivationForm::Rounded: {
       Value values = rounded(linear, scheme);
-      const bool isHalf = family->activationForm({}, {}) == ActivationForm::BF16;
+      const bool isHalf = family->activationForm({}, {}, target) == ActivationForm::BF16;
       linear.getInputMutable().assign(isHalf ? halved(linear, values) : values);
       break;
     }

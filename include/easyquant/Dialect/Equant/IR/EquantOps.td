@@ -118,11 +118,11 @@ def Equant_FakeQuantizeOp
 }
 
 def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments, LM_RowWise]> {
-  let summary = "activations as codes of a byte";
+  let summary = "activations as codes";
   let description = [{
     q = clamp(rne(x / s) + z), row by row: per token, with scales from each row or each group of it, or per tensor, with the constant `scale` and
     the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. Codes of f8E4M3FN are those of the nearest values
-    of x / s. `lib/Numerics` defines it to the bit.
+    of x / s. Those of f4E2M1FN have scales of groups, from their values, in units of the constant `scale` (NVFP4). `lib/Numerics` defines it to the bit.
 
     With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own. The columns of such rows
     are parts of longer rows, which other ranks have. They also decide which rows leave a static range with sinks apart.

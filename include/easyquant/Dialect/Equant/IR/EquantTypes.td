@@ -66,15 +66,17 @@ def Equant_WeightType : TypeDef<Equant_Dialect, "Weight"> {
 
 def Equant_RowsType : TypeDef<Equant_Dialect, "Rows"> {
   let mnemonic = "rows";
-  let summary = "activations as codes of a byte";
+  let summary = "activations as codes";
   let description = [{
-    Rows of K codes, int8 or, with a scale a row, f8E4M3FN, with what a product needs beside them, as one value: a scale for each row, or for each group of it, a
+    Rows of K codes, int8, f8E4M3FN with a scale a row, or f4E2M1FN in groups of 16 with f8E4M3FN scales in units of an outer one, with what a product needs beside them, as one value: a scale for each row, or for each group of it, a
     zero point beside each scale of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (of the row, if
-    G = 0), which products with zero points are corrected by. Groups of a row have sums of their own.
+    G = 0), which products with zero points are corrected by. Groups of a row have sums of their own. Codes of f4E2M1FN are two a byte, and their
+    scales four a word, as `easyquant/Codegen/GPU/BlockScaled.h` has them; their outer scale is there once a row.
 
     ```mlir
     !equant.rows<?x576, #equant.scheme<i8, symmetric, token, group = 32, dynamic>, sums = 32>
     !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 128>
+    !equant.rows<?x576, #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>>
     ```
   }];
   let parameters = (ins "int64_t":$columns, "::easyquant::equant::SchemeAttr":$scheme, "std::optional<int64_t>":$sums);
@@ -83,7 +85,9 @@ def Equant_RowsType : TypeDef<Equant_Dialect, "Rows"> {
     return $_get(scheme.getContext(), columns, scheme, sums);
   }]>];
   let extraClassDeclaration = [{
-    enum class Part { Codes, Scales, Sums, ZeroPoints };
+    enum class Part { Codes, Scales, Sums, ZeroPoints, Outer };
+    /// Are codes two a byte, with scales of groups?
+    bool isBlockScaled() const;
     /// The type of a part; null where there is none.
     ::mlir::RankedTensorType getPart(Part part) const;
   }];

@@ -296,7 +296,8 @@ def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"
   let summary = "Make explicit in which form linears of a target read activations";
   let description = [{
     What happens to activations before a linear multiplies them becomes ops of their own, one for all linears that read the
-    same: int8 codes are made by `equant.quantize_rows`, and on a GPU those of FP8 that are multiplied by FP8. Codes of other
+    same: int8 codes are made by `equant.quantize_rows`, and on a GPU those of FP8 that are multiplied by FP8. So are those of NVFP4 beside
+    NVFP4 on a chip that multiplies them, which `target` has to name. Codes of other
     formats are not multiplied: linears read what these stand for, `equant.fake_quantize`, and lose their input scheme. On a GPU,
     linears on floats read bf16.
 
