@@ -139,6 +139,17 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     arguments.set("y", b.result(last->getResult(0), b.rows(b[op.getInput()])));
     return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
   });
+  library.add<lm::ConcatOp>(
+      [copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
+        int64_t column = 0;
+        for (Value input : op.getInputs()) {
+          if (failed(copy(b, b[input], b.columns(output, column, lm::columns(input)))))
+            return failure();
+          column += lm::columns(input);
+        }
+        return success();
+      });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput()),
                                     bool(op.getRows().template getDefiningOp<lm::RouteOp>())};

@@ -51,6 +51,8 @@ public:
   /// The arguments may be gone when this returns.
   void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                 int64_t rowsOfNobody);
+  /// Rows of the step, with those of nobody.
+  int64_t rows() const { return table.back().first_row + table.back().rows; }
   /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
   int64_t pieceCount(size_t cut) const { return std::ssize(lists[cut]); }
   int64_t partialPlaces() const { return places; }

@@ -67,6 +67,7 @@ struct CPUFamily final : Family {
                 .groups = ::groups(),
                 .hasRecurrentState = true,
                 .hasDraftHead = true,
+                .hasAssistant = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}
