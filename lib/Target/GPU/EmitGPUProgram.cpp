@@ -147,10 +147,11 @@ template <typename Spec> static size_t addKernel(ChipCode &code, const Spec &spe
 
 /// The kernels that choose tokens of logits.
 static void addChoosing(ChipCode &code, int64_t vocabulary) {
+  auto add = [&](const auto &spec) { return addKernel(code, spec); };
   formats::ChoosingKernels choosing;
-  choosing.keep = addKernel(code, easyquant::gpu::KeepLogitsSpec{vocabulary});
-  choosing.weigh = addKernel(code, easyquant::gpu::WeighLogitsSpec{vocabulary});
-  choosing.choose = addKernel(code, easyquant::gpu::ChooseTokensSpec{vocabulary});
+  choosing.keep = add(easyquant::gpu::KeepLogitsSpec{vocabulary});
+  choosing.weigh = add(easyquant::gpu::WeighLogitsSpec{vocabulary});
+  choosing.choose = add(easyquant::gpu::ChooseTokensSpec{vocabulary});
   code.launches.choosing = choosing;
 }
 
