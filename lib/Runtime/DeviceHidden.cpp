@@ -14,6 +14,8 @@
 using namespace easyquant;
 using namespace easyquant::runtime;
 
+/// Rows that there is room for in the beginning: those of steps that are recorded.
+static constexpr int64_t kLeastRows = 256;
 static constexpr const char *kWhat = "hidden states of a step", *kKept = "hidden states";
 
 void DeviceHidden::open(std::shared_ptr<Device> on, Queue &by, const LaunchList &list,
@@ -25,9 +27,12 @@ void DeviceHidden::open(std::shared_ptr<Device> on, Queue &by, const LaunchList 
 }
 
 Result<bool> DeviceHidden::makeRoom(int64_t rows) {
-  const int64_t bytes = rows * rowBytes();
-  if (!queue || bytes <= std::min(nextRows.size(), beforeRows.size()))
+  const int64_t known =
+      std::min(nextRows.size(), beforeRows.size()) / std::max<int64_t>(1, rowBytes());
+  if (!queue || rows <= known)
     return false;
+  rows = std::max(rows, std::min(program->maxRows, std::max(kLeastRows, 2 * known)));
+  const int64_t bytes = rows * rowBytes();
   for (auto [memory, size] : {std::pair(&nextRows, bytes), std::pair(&beforeRows, bytes),
                               std::pair(&numbers, rows * int64_t(sizeof(int32_t)))})
     if (auto done = memory->allocate(device, size, kWhat); !done)
