@@ -345,6 +345,11 @@ static void checkDrafting(FieldReader &fields, const LaunchList &list, int64_t w
     fields.check(!launch.collective, at + ".collective", "one", "a kernel: it runs on one rank");
     if (!launch.collective)
       checkLaunch(fields, list, weightsBytes, launch, at);
+    for (const LaunchArgument &argument : launch.arguments)
+      fields.check(argument.kind != Kind::States && argument.kind != Kind::RowStates &&
+                       argument.kind != Kind::Recurrent,
+                   at + ".arguments", toJson(argument).text(),
+                   "what the head has: it keeps nothing of a sequence");
   }
 }
 
