@@ -192,6 +192,7 @@ template <typename Fields> void mapFields(Fields &fields, ChoosingKernels &choos
 
 template <typename Fields> void mapFields(Fields &fields, DraftingLaunches &drafting) {
   fields.required("gather", drafting.gather, Bounds());
+  fields.required("fixed_position", drafting.fixedPosition);
   fields.required("launches", drafting.launches);
 }
 

@@ -7,6 +7,7 @@
 
 #include "GPULauncher.h"
 
+#include "easyquant/Codegen/GPU/MaskClusters.h"
 #include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/TargetModules.h"
@@ -150,6 +151,21 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
         }
         return success();
       });
+  library.add<lm::MaskClustersOp>([*this, copy = library.copy](auto &b, auto op,
+                                                               const KernelOps &) -> LogicalResult {
+    easyquant::gpu::MaskClustersSpec spec{lm::columns(op.getLogits()), lm::columns(op.getScores()),
+                                          static_cast<int64_t>(op.getTopK())};
+    if (spec.clusters > spec.kMostClusters)
+      return op.emitOpError("of ")
+             << spec.clusters << " clusters has no GPU kernel; expected at most "
+             << spec.kMostClusters << "; compile it with --target cpu";
+    Arguments arguments(b, {{"scores", b[op.getScores()]}});
+    FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getLogits(), copy);
+    if (failed(rows) || failed(arguments.setWeight("clusters", op.getClusters())))
+      return failure();
+    arguments.set("logits", *rows);
+    return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
+  });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput()),
                                     bool(op.getRows().template getDefiningOp<lm::RouteOp>())};

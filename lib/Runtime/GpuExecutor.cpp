@@ -123,7 +123,7 @@ private:
   Result<void> makeRoomForLogits(int64_t rows);
   /// Brings to the device what a step takes, behind whose rows are so many of nobody.
   Result<void> describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
-                        int64_t rowsOfNobody);
+                        int64_t rowsOfNobody, bool seesBefore = false);
   /// Ranks have them all, or their part, and answer for each other.
   bool keepsLogits() const { return program.choosing && !ranks; }
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
@@ -464,8 +464,9 @@ Result<void> GpuExecutor::downloadLogits(int64_t rows, int64_t wanted, float *lo
 }
 
 Result<void> GpuExecutor::describe(std::span<const SequenceStep> sequences,
-                                   std::span<const int32_t> logitRows, int64_t rowsOfNobody) {
-  input.describe(sequences, logitRows, rowsOfNobody);
+                                   std::span<const int32_t> logitRows, int64_t rowsOfNobody,
+                                   bool seesBefore) {
+  input.describe(sequences, logitRows, rowsOfNobody, seesBefore);
   if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
     return done;
   const Result<bool> haveMoved[] = {input.makeRoom(model.device), hidden.makeRoom(input.rows())};
@@ -548,7 +549,10 @@ Result<void> GpuExecutor::draft(std::span<const SequenceStep> sequences,
   auto done =
       makeRoomForLogits(step.logitRows)
           .and_then([&] { return keptLogits.makeRoom(step.logitRows); })
-          .and_then([&] { return describe(sequences, logitRows, /*rowsOfNobody=*/0); })
+          .and_then([&] {
+            return describe(sequences, logitRows, /*rowsOfNobody=*/0,
+                            program.drafting->fixedPosition);
+          })
           .and_then([&] { return hidden.gather(before); })
           .and_then([&] { return launchRun(program.drafting->launches, step); })
           .and_then([&] { return keptLogits.keep(logitsMemory.address(), step.logitRows); });

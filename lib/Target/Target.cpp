@@ -27,7 +27,7 @@ Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), groups(std::move(facts.groups)),
       hasRecurrentState(facts.hasRecurrentState), hasDraftHead(facts.hasDraftHead),
-      hasAssistant(facts.hasAssistant), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   if (groups.empty())

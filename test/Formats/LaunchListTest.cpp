@@ -51,6 +51,7 @@ LaunchList goodList() {
   list.kernels.push_back(
       {"gather", {Pointer, I32, Pointer, Pointer, I32, I32}, {{{1, 1}, {1, 0}, {1, 0}}}, 128, 0});
   list.drafting = {5,
+                   /*fixedPosition=*/true,
                    {{"mtp.norm",
                      Phase::Other,
                      0,

@@ -132,6 +132,9 @@ struct DraftingLaunches {
   /// The kernel that brings these together, of LaunchList::kernels, whose arguments the runtime
   /// makes: GatherSpec of Codegen/GPU/Embedding.h.
   size_t gather = 0;
+  /// Rows append nothing, and see what the cache has before them: their sequences are at the
+  /// position before that of the row, which rotates.
+  bool fixedPosition = false;
   std::vector<Launch> launches;
   bool operator==(const DraftingLaunches &) const = default;
 };

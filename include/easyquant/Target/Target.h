@@ -107,8 +107,6 @@ public:
   const bool hasRecurrentState;
   /// Programs have an entry for a head that drafts.
   const bool hasDraftHead;
-  /// And for an assistant, which reads the cache of the model.
-  const bool hasAssistant;
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs.
   const int64_t expertUnit;
@@ -146,7 +144,7 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     std::vector<TargetGroup> groups;
-    bool hasRecurrentState = false, hasDraftHead = false, hasAssistant = false;
+    bool hasRecurrentState = false, hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 1;

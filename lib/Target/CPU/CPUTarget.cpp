@@ -67,7 +67,6 @@ struct CPUFamily final : Family {
                 .groups = ::groups(),
                 .hasRecurrentState = true,
                 .hasDraftHead = true,
-                .hasAssistant = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}

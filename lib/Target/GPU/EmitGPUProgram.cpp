@@ -242,6 +242,8 @@ void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later
   program.maxRows = first.launches.maxRows;
   program.cache = first.cache;
   program.recurrentValues = first.recurrentValues;
+  if (first.launches.drafting && first.launches.drafting->fixedPosition)
+    program.fixedDraftPosition = true;
   if (const int64_t degree = equant::degreeOf(source); degree > 1)
     program.tensorParallel = {degree, {}};
   set(kProgramAttr, program);
