@@ -25,8 +25,10 @@ class DeviceHidden {
 public:
   /// For rows of `columns` f32 numbers. `list` and `by` live longer.
   void open(std::shared_ptr<Device> on, Queue &by, const LaunchList &list, int64_t columns);
-  /// Makes room for the rows of a step, once it is open. Whether next() and before() have moved, which recorded
-  /// steps know. Error: what the device says.
+  /// What the rows of the largest step take, beside those that are kept.
+  int64_t mostBytes() const { return 2 * program->maxRows * rowBytes(); }
+  /// Makes room for the rows of a step, once it is open. Whether next() and before() have moved,
+  /// which recorded steps know. Error: what the device says.
   Result<bool> makeRoom(int64_t rows);
   /// What a step leaves, and what one of the head reads; a row each.
   uint64_t next() const { return nextRows.address(); }

@@ -184,7 +184,9 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes, int64_t stateBytes) co
     return Unexpected(free.error());
   // Logits as of the fullest batch, for which room is made when they come.
   const int64_t logits = keepsLogits() ? DeviceLogits::mostBytes(vocabulary, pool.sequences) : 0;
-  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes + logits;
+  const int64_t states = program.drafting ? hidden.mostBytes() : 0;
+  const int64_t needed =
+      program.arenaBytes + partialPlaces() * program.partialBytes + logits + states;
   if (cacheBytes <= *free && stateBytes <= *free - cacheBytes &&
       needed <= *free - cacheBytes - stateBytes)
     return {};
@@ -233,6 +235,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
   if (!created)
     return Unexpected(created.error());
   queue = std::move(*created);
+  if (program.drafting)
+    hidden.open(model.device, *queue, program, hiddenSize);
   Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
   if (!bytesOfCache)
     return Unexpected(bytesOfCache.error());
@@ -285,8 +289,6 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (auto done = keptLogits.allocate(model.device, *queue, program, vocabulary, pool.sequences);
         !done)
       return done;
-  if (program.drafting)
-    hidden.open(model.device, *queue, program, hiddenSize);
   return makeRoomForLogits(std::min(pool.sequences, mostLogitRows()));
 }
 
@@ -546,24 +548,18 @@ Result<void> GpuExecutor::draft(std::span<const SequenceStep> sequences,
                                 std::span<const int32_t> before, std::span<const int32_t> logitRows,
                                 std::span<int32_t> likeliest) {
   const GpuStep step = {sequences, std::ssize(before), std::ssize(logitRows), false, nullptr};
-  auto done =
-      makeRoomForLogits(step.logitRows)
-          .and_then([&] { return keptLogits.makeRoom(step.logitRows); })
-          .and_then([&] {
-            return describe(sequences, logitRows, /*rowsOfNobody=*/0,
-                            program.drafting->fixedPosition);
-          })
-          .and_then([&] { return hidden.gather(before); })
-          .and_then([&] { return launchRun(program.drafting->launches, step); })
-          .and_then([&] { return keptLogits.keep(logitsMemory.address(), step.logitRows); });
-  if (!done)
-    return done;
-  for (size_t i = 0; i < likeliest.size(); ++i) {
-    const DeviceLogits::Row &row = keptLogits.lastStep()[i];
-    likeliest[i] = row.greatest.token();
-    keptLogits.release(row.slot);
-  }
-  return {};
+  return makeRoomForLogits(step.logitRows)
+      .and_then([&] { return keptLogits.makeRoom(step.logitRows); })
+      .and_then([&] { return describe(sequences, logitRows, 0, program.drafting->fixedPosition); })
+      .and_then([&] { return hidden.gather(before); })
+      .and_then([&] { return launchRun(program.drafting->launches, step); })
+      .and_then([&] { return keptLogits.keep(logitsMemory.address(), step.logitRows); })
+      .transform([&] {
+        std::ranges::transform(keptLogits.lastStep(), likeliest.begin(), [&](const auto &row) {
+          keptLogits.release(row.slot);
+          return row.greatest.token();
+        });
+      });
 }
 
 //===----------------------------------------------------------------------===//

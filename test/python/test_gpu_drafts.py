@@ -22,6 +22,7 @@ from oracles.checkpoint import read_folder
 from oracles.qwen35 import Qwen35
 from oracles.schemes import W8A8
 from test_draft_head import PROMPTS, SETTINGS, Guesser
+from test_gemma4_assistant import pair, with_assistant  # noqa: F401
 from test_gpu import edit_program
 from test_gpu_batch import run_on_both
 from test_speculation import Foresight
@@ -129,6 +130,43 @@ def test_guesses_are_those_of_the_oracle(compiled, workspace):
     for begin, end in itertools.pairwise((0, 30, 31, 50)):
         subject.append((sequence, text[begin:end]))
         subject.check((sequence, text[end], 4), least=0.05)
+
+
+@pytest.mark.parametrize("name", with_slow(("plain", "E2B in small", "a narrow window", "no windows"), "E2B in small", "no windows"))
+def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace, name):
+    """All linears are W8A8, those that are float by default, too."""
+    sites = [{"match": "re:(centroids|per_layer_model_projection)$", "scheme": "W8A8"}] if name == "E2B in small" else []
+    (recipe := workspace / "assistant.json").write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": sites}))
+    both = Both(artifact(*with_assistant(pair(name)), f"--recipe={recipe}", *TARGET), simt_checks=True)
+    first, second = both.add(), both.add()
+    text, other = random_tokens(5, 60, 96), random_tokens(6, 95, 96)
+    assert both.draft([(first, 1, 3)]) == [[]], "nothing is before it"
+    found = []
+    both.read((first, text[:1]))
+    found += both.draft([(first, text[1], 3)])
+    for begin, end in itertools.pairwise((1, 2, 9, 30)):
+        both.read((first, text[begin:end]))
+        found += both.draft([(first, text[end], 4)])
+    both.read((first, text[30:34]), (second, other[:70]))
+    found += both.draft([(second, other[70], 2), (first, text[34], 3)])
+    both.truncate(first, 31)
+    both.read((first, [7, 8]))
+    fork = both.fork(first)
+    both.read((fork, [1, 2, 3]), (first, [3]))
+    found += both.draft([(first, 1, 3), (fork, 4, 2)])
+    assert len({token for guesses in found for token in guesses}) > 5, "guesses that say something"
+
+
+def test_few_rows_of_a_sequence_have_the_bits_of_one(compiled):
+    """What verifies up to seven guesses: int8 activations, and attention that cuts up to eight rows as it cuts one."""
+    batch = _runtime.Batch(_runtime.Model(str(compiled("attention alone")), device="simt"), sequences=2)
+    text = np.asarray(random_tokens(5, 30, VOCAB), np.int32)
+    one, several = batch.add(), batch.add()
+    batch.append([(one, text[:20]), (several, text[:20])])
+    [found] = batch.append([(several, text[20:28])], all_logits=True)
+    for token, row in zip(text[20:28], found, strict=True):
+        batch.append([(one, [token])])
+        np.testing.assert_array_equal(batch.logits(one), row)
 
 
 # --------------------------------------------------------------------------------------------------------------------- answers
