@@ -7,6 +7,7 @@
 
 #include "easyquant/Emit/LaunchList.h"
 
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -155,6 +156,8 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                         .Case("tokens", Kind::Tokens)
                         .Case("logit_rows", Kind::LogitRows)
                         .Case("logits", Kind::Logits)
+                        .Case("hidden", Kind::Hidden)
+                        .Case("next_hidden", Kind::NextHidden)
                         .Case("sequences", Kind::Sequences)
                         .Case("row_places", Kind::RowPlaces)
                         .Case("pages", Kind::Pages)
@@ -287,16 +290,22 @@ LogicalResult LaunchListBuilder::add(func::FuncOp function,
   return success();
 }
 
+/// Steps take turns with it.
+static void takeMemory(formats::LaunchList &list, func::FuncOp step) {
+  auto bytes = [&](StringRef name) { return step->getAttrOfType<IntegerAttr>(name).getInt(); };
+  list.arenaBytes =
+      std::max(list.arenaBytes, bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr));
+  list.stateBytes = std::max(list.stateBytes, bytes(launch::kCounterBytesAttr));
+}
+
 FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
   LaunchListBuilder builder(module);
   auto forward = module.lookupSymbol<func::FuncOp>(launch::kForward);
   if (!forward || !forward->hasAttr(launch::kArenaBytesAttr))
     return module.emitError("expected a step @forward whose buffers are placed");
   formats::LaunchList &list = builder.list;
-  auto bytes = [&](StringRef name) { return forward->getAttrOfType<IntegerAttr>(name).getInt(); };
-  list.maxRows = bytes(launch::kMaxRowsAttr);
-  list.arenaBytes = bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr);
-  list.stateBytes = bytes(launch::kCounterBytesAttr);
+  list.maxRows = forward->getAttrOfType<IntegerAttr>(launch::kMaxRowsAttr).getInt();
+  takeMemory(list, forward);
   if (auto cache = launch::cacheOf(forward->getAttr(launch::kCacheAttr)))
     list.cache = cache->sizes;
   if (failed(builder.add(forward, list.launches)))
@@ -304,5 +313,11 @@ FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
   if (auto restore = module.lookupSymbol<func::FuncOp>(launch::kRestore))
     if (failed(builder.add(restore, list.restore)))
       return failure();
+  if (auto draft = module.lookupSymbol<func::FuncOp>(launch::kDraft)) {
+    takeMemory(list, draft);
+    if (failed(builder.add(draft, list.drafting.emplace().launches)))
+      return failure();
+    list.drafting->fixedPosition = module->hasAttr(lm::kAssistantAttr);
+  }
   return list;
 }

@@ -23,7 +23,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 6;
+constexpr int64_t kLaunchVersion = 7;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -49,6 +49,8 @@ constexpr KindInfo kKinds[] = {
     {"tokens", Parameter::Pointer, 0},
     {"logit_rows", Parameter::Pointer, 0},
     {"logits", Parameter::Pointer, 0},
+    {"hidden", Parameter::Pointer, 0},
+    {"next_hidden", Parameter::Pointer, 0},
     {"rows", Parameter::I32, 0},
     {"rank", Parameter::I32, 0},
     {"i32", Parameter::I32, 1},
@@ -189,6 +191,12 @@ template <typename Fields> void mapFields(Fields &fields, ChoosingKernels &choos
   fields.required("choose", choosing.choose, Bounds());
 }
 
+template <typename Fields> void mapFields(Fields &fields, DraftingLaunches &drafting) {
+  fields.required("gather", drafting.gather, Bounds());
+  fields.required("fixed_position", drafting.fixedPosition);
+  fields.required("launches", drafting.launches);
+}
+
 template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
@@ -205,6 +213,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("launches", list.launches);
   fields.required("restore", list.restore);
   fields.required("choosing", list.choosing);
+  fields.required("drafting", list.drafting);
 }
 
 template <typename Fields> static void mapHeader(Fields &fields) {
@@ -252,6 +261,9 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
     return isInside(list.partialCounters);
   case Kind::State:
     return isInside(list.stateBytes);
+  case Kind::Hidden:
+  case Kind::NextHidden:
+    return list.drafting.has_value();
   case Kind::Constants:
     return isInside(static_cast<int64_t>(list.constants.size()));
   default:
@@ -317,6 +329,32 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
       fmt::format("pieces where it takes some, which are of one cut; it takes {}", pieces));
 }
 
+/// The head has no ranks and no states of sequences; its states alone are read.
+static void checkDrafting(FieldReader &fields, const LaunchList &list, int64_t weightsBytes,
+                          const std::string &where) {
+  const DraftingLaunches &drafting = *list.drafting;
+  using enum Parameter;
+  fields.check(drafting.gather < list.kernels.size() &&
+                   list.kernels[drafting.gather].parameters ==
+                       std::vector{Pointer, I32, Pointer, Pointer, I32, I32},
+               where + ".gather", std::to_string(drafting.gather),
+               fmt::format("one of the {} kernels that gathers rows", list.kernels.size()));
+  fields.check(list.choosing.has_value(), where, "a head",
+               "kernels that choose tokens beside it, by which it does");
+  for (size_t i = 0; i < drafting.launches.size() && !fields.failed(); ++i) {
+    const Launch &launch = drafting.launches[i];
+    const std::string at = fmt::format("{}.launches[{}]", where, i);
+    fields.check(!launch.collective, at + ".collective", "one", "a kernel: it runs on one rank");
+    if (!launch.collective)
+      checkLaunch(fields, list, weightsBytes, launch, at);
+    for (const LaunchArgument &argument : launch.arguments)
+      fields.check(argument.kind != Kind::States && argument.kind != Kind::RowStates &&
+                       argument.kind != Kind::Recurrent,
+                   at + ".arguments", toJson(argument).text(),
+                   "what the head has: it keeps nothing of a sequence");
+  }
+}
+
 /// Each takes so many pointers, and numbers behind them.
 static void checkChoosing(FieldReader &fields, const LaunchList &list, const std::string &where) {
   struct Expected {
@@ -364,6 +402,8 @@ Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_v
                     fmt::format("{}.{}[{}]", where, key, i));
     if (list.choosing && !fields.failed())
       checkChoosing(fields, list, where + ".choosing");
+    if (list.drafting && !fields.failed())
+      checkDrafting(fields, list, weightsBytes, where + ".drafting");
   }
   if (Result<void> done = fields.result(); !done)
     return Unexpected(done.error());

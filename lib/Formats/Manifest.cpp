@@ -201,6 +201,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu &gpu) {
   fields.required("weights_bytes", gpu.weightsBytes, Bounds());
   fields.required("cache", gpu.cache);
   fields.required("cache_type", gpu.cacheType);
+  fields.optional("drafts", gpu.drafts);
   fields.required("chips", gpu.chips);
   fields.checkText(gpu.chips.contains(gpu.later), "later", gpu.later, "one of gpu.chips");
   for (const auto &[name, chip] : gpu.chips)

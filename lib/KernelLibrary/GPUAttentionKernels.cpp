@@ -43,7 +43,9 @@ static LogicalResult addCache(LaunchBuilder &b, Arguments &arguments,
   auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0, /*slide=*/false);
   if (failed(place))
     return failure();
-  Value cache = op->getOperand(3), batch = op->getOperand(4);
+  auto operandOf = [&](auto is) { return *llvm::find_if(op->getOperands(), is); };
+  Value cache = operandOf([](Value each) { return isa<lm::KVCacheType>(each.getType()); });
+  Value batch = operandOf([](Value each) { return isa<lm::BatchType>(each.getType()); });
   arguments.set("cache", b.cache(cache, place->page));
   arguments.set("pages", b.argument("pages"));
   if (spec.kv) {
@@ -248,6 +250,19 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
     if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
       return failure();
     return attention(b, op, floatSpecOf(op), arguments, kernel);
+  });
+  // Sequences of such a step are one token shorter than their rows are far, so that these see what
+  // is before them (DraftingLaunches): the last token that they see has a place in the window, too.
+  library.add<lm::CachedAttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    easyquant::gpu::AttentionSpec spec;
+    spec.heads = op.getNumHeads();
+    spec.kvHeads = op.getNumKvHeads();
+    spec.headDim = op.getHeadDim();
+    spec.scale = op.getScale().convertToDouble();
+    spec.window = op.getWindow() - (op.getWindow() > 0);
+    spec.appended = true;
+    Arguments arguments(b);
+    return attention(b, op, spec, arguments, kernel);
   });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {

@@ -7,6 +7,7 @@
 
 #include "GPULauncher.h"
 
+#include "easyquant/Codegen/GPU/MaskClusters.h"
 #include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/TargetModules.h"
@@ -160,6 +161,32 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
       spec.output = kBF16;
     arguments.set("y", b.result(last->getResult(0), b.rows(b[op.getInput()])));
     return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
+  });
+  library.add<lm::ConcatOp>(
+      [copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
+        int64_t column = 0;
+        for (Value input : op.getInputs()) {
+          if (failed(copy(b, b[input], b.columns(output, column, lm::columns(input)))))
+            return failure();
+          column += lm::columns(input);
+        }
+        return success();
+      });
+  library.add<lm::MaskClustersOp>([*this, copy = library.copy](auto &b, auto op,
+                                                               const KernelOps &) -> LogicalResult {
+    easyquant::gpu::MaskClustersSpec spec{lm::columns(op.getLogits()), lm::columns(op.getScores()),
+                                          static_cast<int64_t>(op.getTopK())};
+    if (spec.clusters > spec.kMostClusters)
+      return op.emitOpError("of ")
+             << spec.clusters << " clusters has no GPU kernel; expected at most "
+             << spec.kMostClusters << "; compile it with --target cpu";
+    Arguments arguments(b, {{"scores", b[op.getScores()]}});
+    FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getLogits(), copy);
+    if (failed(rows) || failed(arguments.setWeight("clusters", op.getClusters())))
+      return failure();
+    arguments.set("logits", *rows);
+    return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
   });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput()),

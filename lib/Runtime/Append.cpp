@@ -37,6 +37,7 @@ Append::~Append() {
     for (Batch::State &state : work.kept)
       batch.release(state);
     batch.drop(work.onDevice);
+    batch.pool->hidden.release(work.recent.places);
   }
 }
 
@@ -341,7 +342,8 @@ Result<void> Append::runStep() {
     piece.work->sequence->held = piece.work->position(piece.end());
   if (!*logits)
     takeKept();
-  keepHidden();
+  if (Result<void> kept = keepHidden(); !kept)
+    return kept;
   const float *from = *logits;
   for (const Piece &piece : pieces) {
     settle(piece, from);
@@ -441,21 +443,22 @@ void Append::settle(const Piece &piece, const float *logits) {
     std::copy_n(row, vocabulary, last);
 }
 
-void Append::keepHidden() {
+Result<void> Append::keepHidden() {
   if (!batch.drafts)
-    return;
-  const int64_t width = batch.owner->manifest().model.hiddenSize;
-  const float *states = batch.executor->hidden().data();
+    return {};
+  hiddenPlaces.clear();
   for (const Piece &piece : pieces) {
     Work &work = *piece.work;
     // What is read again is kept already, or was cut off.
     const int64_t known = std::clamp<int64_t>(work.again - piece.first, 0, piece.rows);
     const auto tokens = work.tokens.begin() + piece.first;
     work.recent.tokens.insert(work.recent.tokens.end(), tokens + known, tokens + piece.rows);
-    work.recent.hidden.insert(work.recent.hidden.end(), states + known * width,
-                              states + piece.rows * width);
-    states += piece.rows * width;
+    batch.pool->hidden.take(piece.rows - known, work.recent.places);
+    hiddenPlaces.insert(hiddenPlaces.end(), static_cast<size_t>(known), -1);
+    hiddenPlaces.insert(hiddenPlaces.end(), work.recent.places.end() - (piece.rows - known),
+                        work.recent.places.end());
   }
+  return batch.executor->keepHidden(hiddenPlaces);
 }
 
 /// Makes room for what is joined when all steps are through.
@@ -463,7 +466,7 @@ void Append::reserveHidden() {
   for (Work &work : works) {
     Batch::Recent &recent = work.sequence->recent;
     recent.tokens.reserve(recent.tokens.size() + work.recent.tokens.size());
-    recent.hidden.reserve(recent.hidden.size() + work.recent.hidden.size());
+    recent.places.reserve(recent.places.size() + work.recent.places.size());
   }
 }
 
@@ -471,7 +474,8 @@ void Append::settleStates(Work &work) noexcept {
   Batch::Sequence &sequence = *work.sequence;
   Batch::Recent &recent = sequence.recent;
   recent.tokens.insert(recent.tokens.end(), work.recent.tokens.begin(), work.recent.tokens.end());
-  recent.hidden.insert(recent.hidden.end(), work.recent.hidden.begin(), work.recent.hidden.end());
+  recent.places.insert(recent.places.end(), work.recent.places.begin(), work.recent.places.end());
+  work.recent.places.clear();            // they are the sequence's now
   std::swap(sequence.state, work.state); // to be released with the work
   batch.trimWindows(sequence);
   if (batch.mayReadAgain())

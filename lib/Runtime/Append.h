@@ -106,7 +106,7 @@ private:
   Result<void> notFinite(const Piece &piece, int64_t token) const;
   void settle(const Piece &piece, const float *logits);
   /// Keeps what the model has made of the tokens of the step, for a head that drafts.
-  void keepHidden();
+  Result<void> keepHidden();
   void reserveHidden();
   /// Log-probabilities in the place of the item's token `place`, by the logits of the one before
   /// it, null where there are none.
@@ -128,6 +128,7 @@ private:
   std::vector<SequenceStep> steps;
   PagePlaces places; ///< of `steps`
   std::vector<int32_t> logitRows;
+  std::vector<int32_t> hiddenPlaces;       ///< of the step's rows
   std::vector<Batch::RowRequest> requests; ///< of what has been computed
   int64_t done = 0, total = 0;             ///< tokens
   int64_t finished = 0;                    ///< rows of `next` that are some item's

@@ -65,7 +65,8 @@ Batch::Batch(Batch &&other) noexcept = default;
 Batch &Batch::operator=(Batch &&other) noexcept = default;
 Batch::~Batch() = default;
 
-static Result<void> checkOptions(const BatchOptions &options, const Manifest &manifest) {
+static Result<void> checkOptions(const BatchOptions &options, const Manifest &manifest,
+                                 bool isOnGpu) {
   const Manifest::Model &model = manifest.model;
   if (options.context < 0)
     return makeError(ErrorCode::InvalidArgument,
@@ -87,7 +88,9 @@ static Result<void> checkOptions(const BatchOptions &options, const Manifest &ma
   if (options.keptStates < 0 || options.keptStates > most)
     return makeError(ErrorCode::InvalidArgument, "kept_states: found {}, expected 0..{}",
                      options.keptStates, most);
-  if (options.drafts && manifest.program.draftEntries.empty())
+  const bool hasHead =
+      isOnGpu ? manifest.gpu->drafts.value_or(false) : !manifest.program.draftEntries.empty();
+  if (options.drafts && !hasHead)
     return makeError(ErrorCode::Unsupported,
                      "drafts: the artifact has no head that drafts; compile a checkpoint that has "
                      "one, without --draft-head none");
@@ -96,7 +99,7 @@ static Result<void> checkOptions(const BatchOptions &options, const Manifest &ma
 
 Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptions &options) {
   const Manifest &manifest = model->manifest();
-  if (Result<void> checked = checkOptions(options, manifest); !checked)
+  if (Result<void> checked = checkOptions(options, manifest, model->gpu != nullptr); !checked)
     return Unexpected(checked.error());
   Result<int32_t> chosen = chooseThreads(options.threads);
   if (!chosen)
@@ -137,9 +140,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   batch.pool = std::make_unique<PagePool>(sizes, codes, pool);
 
   const int64_t rowBytes = manifest.model.vocabSize * static_cast<int64_t>(sizeof(float));
-  for (Buffer *logits : {&batch.current, &batch.next, &batch.draftLogits}) {
-    if (logits == &batch.draftLogits && !batch.drafts)
-      continue;
+  for (Buffer *logits : {&batch.current, &batch.next}) {
     Result<Buffer> buffer =
         sizeOf("logits", options.sequences, rowBytes, 0).and_then([](int64_t bytes) {
           return allocateMemory("logits", bytes);
@@ -261,6 +262,7 @@ Result<int64_t> Batch::fork(int64_t id) {
     copy.kept.push_back(share(state));
   copy.tokens = std::move(tokens);
   copy.recent = std::move(recent);
+  pool->hidden.share(copy.recent.places);
   copy.position = origin.position;
   copy.held = origin.held;
   copy.pages = std::move(pages);
@@ -311,7 +313,7 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
     return back;
   sequence.position = position;
   dropLogits(sequence);
-  sequence.recent.cut(position, owner->manifest().model.hiddenSize);
+  sequence.recent.cut(position, pool->hidden);
   trim(sequence);
   return {};
 }
@@ -377,8 +379,7 @@ const float *Batch::logits(int64_t id) const {
 }
 
 int64_t Batch::bytes() const {
-  int64_t bytes =
-      executor->bytes() + current.size() + next.size() + shared.size() + draftLogits.size();
+  int64_t bytes = executor->bytes() + current.size() + next.size() + shared.size();
   for (const RowReader &reader : readers)
     bytes += reader.bytes();
   return bytes;

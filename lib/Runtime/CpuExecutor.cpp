@@ -72,15 +72,13 @@ public:
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + recurrents.size() + states.size() +
-           windowsBefore.size();
+           windowsBefore.size() + kept.size() + draftLogits.size();
   }
   Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
-  std::span<const float> hidden() const override {
-    return {states.data<float>(), static_cast<size_t>(states.size()) / sizeof(float)};
-  }
-  Result<void> draft(std::span<const SequenceStep> steps, std::span<const float> before,
-                     std::span<const int32_t> logitRows, float *logits) override;
+  Result<void> keepHidden(std::span<const int32_t> places) override;
+  Result<void> draft(std::span<const SequenceStep> steps, std::span<const int32_t> places,
+                     std::span<const int32_t> logitRows, std::span<int32_t> likeliest) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
     return {};
@@ -145,7 +143,10 @@ private:
   const formats::CacheSizes &sizes;
   int32_t threads;
   Buffer arena, cache, state;
-  Buffer states;               ///< hidden(), where there is a head that drafts
+  Buffer states;               ///< behind the rows of a step, where there is a head that drafts
+  Buffer kept;                 ///< what is kept of them, by place
+  std::vector<float> before;   ///< eq_step.hidden
+  Buffer draftLogits;          ///< of the head
   Buffer recurrents;           ///< slots of what layers with a recurrent state keep
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
@@ -256,14 +257,56 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   return check(status);
 }
 
-Result<void> CpuExecutor::draft(std::span<const SequenceStep> steps, std::span<const float> before,
-                                std::span<const int32_t> logitRows, float *logits) {
+/// Makes it larger where it is smaller, with what it has.
+static Result<void> grow(Buffer &buffer, std::string_view what, int64_t bytes) {
+  if (bytes <= buffer.size())
+    return {};
+  Result<Buffer> larger = allocateMemory(what, std::max(bytes, 2 * buffer.size()));
+  if (!larger)
+    return Unexpected(larger.error());
+  std::copy_n(buffer.data(), buffer.size(), larger->data());
+  buffer = std::move(*larger);
+  return {};
+}
+
+Result<void> CpuExecutor::keepHidden(std::span<const int32_t> places) {
+  const int64_t width = artifact.manifest().model.hiddenSize;
+  const int64_t rows = 1 + std::ranges::max(places);
+  if (auto grown = grow(kept, "hidden states", rows * width * int64_t(sizeof(float))); !grown)
+    return grown;
+  return forEachRun(places, [&](int64_t first, int64_t count) -> Result<void> {
+    std::copy_n(states.data<float>() + first * width, count * width,
+                kept.data<float>() + places[static_cast<size_t>(first)] * width);
+    return {};
+  });
+}
+
+Result<void> CpuExecutor::draft(std::span<const SequenceStep> steps,
+                                std::span<const int32_t> places, std::span<const int32_t> logitRows,
+                                std::span<int32_t> likeliest) {
   if (auto ready = program.prepare(threads); !ready)
     return ready;
+  const int64_t width = artifact.manifest().model.hiddenSize,
+                vocabulary = artifact.manifest().model.vocabSize;
+  if (auto grown =
+          grow(draftLogits, "logits", std::ssize(logitRows) * vocabulary * int64_t(sizeof(float)));
+      !grown)
+    return grown;
+  before.clear();
+  for (int32_t place : places)
+    before.insert(before.end(), kept.data<float>() + place * width,
+                  kept.data<float>() + (place + 1) * width);
   describe(steps);
-  eq_step step = stepOf(logitRows, logits);
+  eq_step step = stepOf(logitRows, draftLogits.data<float>());
   step.hidden = before.data();
-  return check(program.draft(step));
+  if (auto done = check(program.draft(step)); !done)
+    return done;
+  const float *logits = draftLogits.data<float>();
+  for (int32_t &token : likeliest) {
+    token = static_cast<int32_t>(std::max_element(logits, logits + vocabulary) - logits);
+    logits += vocabulary;
+  }
+  return {};
 }
 
 eq_step CpuExecutor::stepOf(std::span<const int32_t> logitRows, float *logits) {

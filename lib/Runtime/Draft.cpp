@@ -31,17 +31,20 @@ using namespace easyquant::runtime;
 /// Tokens of which it is kept what the model made of them, so that as many may be taken back.
 static constexpr int64_t kKeptRows = 64;
 
-void Batch::Recent::drop(int64_t rows, int64_t width) {
+void Batch::Recent::drop(int64_t rows, HiddenPlaces &hidden) noexcept {
+  hidden.release(std::span(places).first(static_cast<size_t>(rows)));
   tokens.erase(tokens.begin(), tokens.begin() + rows);
-  hidden.erase(hidden.begin(), hidden.begin() + rows * width);
+  places.erase(places.begin(), places.begin() + rows);
   first += rows;
   read = std::max<int64_t>(0, read - rows);
 }
 
-void Batch::Recent::cut(int64_t position, int64_t width) {
+void Batch::Recent::cut(int64_t position, HiddenPlaces &hidden) noexcept {
   const int64_t rows = std::clamp<int64_t>(position - first, 0, std::ssize(tokens));
+  hidden.release(
+      std::span(places).subspan(static_cast<size_t>(std::min(rows, std::ssize(places)))));
   tokens.resize(static_cast<size_t>(rows));
-  hidden.resize(static_cast<size_t>(rows * width));
+  places.resize(std::min(places.size(), static_cast<size_t>(rows)));
   first = std::min(first, position);
   // Another token may come behind the last one.
   read = std::min(read, std::max<int64_t>(0, rows - 1));
@@ -52,35 +55,33 @@ namespace easyquant::runtime {
 /// Steps of the head.
 class HeadSteps {
 public:
-  explicit HeadSteps(Batch &batch)
-      : batch(batch), width(batch.owner->manifest().model.hiddenSize),
-        vocabulary(batch.owner->manifest().model.vocabSize) {}
+  explicit HeadSteps(Batch &batch) : batch(batch) {}
 
   /// What the head reads of one sequence.
   struct Rows {
     Batch::Sequence *sequence;
     int64_t position;            ///< of the first row in the cache
     std::vector<int32_t> tokens; ///< a row each
-    std::vector<float> hidden;
-    int32_t likeliest = 0;   ///< behind the last row
-    std::vector<float> next; ///< and the state there
+    std::vector<int32_t> hidden; ///< the places of what is before them
+    int32_t next = -1;           ///< the place for what comes behind the last row, if it is wanted
+    int32_t likeliest = 0;       ///< the token there
 
     /// What it has not read; the token behind the last one is to be added, or the last state goes.
-    Rows(Batch::Sequence &sequence, int64_t width, bool isFixed)
+    Rows(Batch::Sequence &sequence, bool isFixed)
         : sequence(&sequence),
           position(isFixed ? sequence.position : sequence.recent.first + sequence.recent.read) {
       const Batch::Recent &recent = sequence.recent;
       if (isFixed) {
-        hidden.assign(recent.hidden.end() - width, recent.hidden.end());
+        hidden.assign(1, recent.places.back());
         return;
       }
       tokens.assign(recent.tokens.begin() + recent.read + 1, recent.tokens.end());
-      hidden.assign(recent.hidden.begin() + recent.read * width, recent.hidden.end());
+      hidden.assign(recent.places.begin() + recent.read, recent.places.end());
     }
     /// Leaves out all but the first rows.
-    void keep(int64_t rows, int64_t width) {
+    void keep(int64_t rows) {
       tokens.resize(static_cast<size_t>(std::max<int64_t>(0, rows)));
-      hidden.resize(tokens.size() * static_cast<size_t>(width));
+      hidden.resize(tokens.size());
     }
   };
 
@@ -94,10 +95,9 @@ private:
     bool isLast() const { return first + count == std::ssize(rows->tokens); }
   };
   Result<void> step();
-  void settle(const Piece &piece, const float *hidden, const float *logits) const;
+  Result<void> keepNext();
 
   Batch &batch;
-  const int64_t width, vocabulary;
   std::vector<Piece> pieces;
 };
 
@@ -124,8 +124,7 @@ Result<void> HeadSteps::run(std::span<Rows *const> work) {
 Result<void> HeadSteps::step() {
   std::vector<SequenceStep> steps;
   PagePlaces places;
-  std::vector<float> hidden;
-  std::vector<int32_t> logitRows;
+  std::vector<int32_t> hidden, logitRows;
   for (const Piece &piece : pieces)
     batch.addPlaces(*piece.rows->sequence, places);
   size_t firstPlace = 0;
@@ -139,48 +138,47 @@ Result<void> HeadSteps::step() {
     step.window = sequence.window;
     places.giveTo(step, firstPlace, sequence.pages.size());
     firstPlace += sequence.pages.size();
-    const auto from = piece.rows->hidden.begin() + piece.first * width;
-    hidden.insert(hidden.end(), from, from + piece.count * width);
+    const auto from = piece.rows->hidden.begin() + piece.first;
+    hidden.insert(hidden.end(), from, from + piece.count);
     row += static_cast<int32_t>(piece.count);
     logitRows.push_back(row - 1);
   }
-  const float *logits = batch.draftLogits.data<float>();
-  if (Result<void> ran =
-          batch.executor->draft(steps, hidden, logitRows, batch.draftLogits.data<float>());
-      !ran)
-    return ran;
-  const float *states = batch.executor->hidden().data();
-  for (const Piece &piece : pieces) {
-    states += piece.count * width;
-    if (piece.isLast())
-      settle(piece, states - width, logits);
-    logits += vocabulary;
-  }
+  std::vector<int32_t> likeliest(logitRows.size());
+  Result<void> ran = batch.executor->draft(steps, hidden, logitRows, likeliest);
+  if (ran)
+    ran = keepNext();
+  for (size_t i = 0; i < pieces.size(); ++i) // of a text in several steps, the last one's stays
+    pieces[i].rows->likeliest = likeliest[i];
   pieces.clear();
-  return {};
+  return ran;
 }
 
-void HeadSteps::settle(const Piece &piece, const float *hidden, const float *logits) const {
-  piece.rows->likeliest =
-      static_cast<int32_t>(std::max_element(logits, logits + vocabulary) - logits);
-  piece.rows->next.assign(hidden, hidden + width);
+/// Where the next row is to read it.
+Result<void> HeadSteps::keepNext() {
+  std::vector<int32_t> places;
+  bool isWanted = false;
+  for (const Piece &piece : pieces) {
+    places.insert(places.end(), static_cast<size_t>(piece.count - 1), -1);
+    places.push_back(piece.isLast() ? piece.rows->next : -1);
+    isWanted |= places.back() >= 0;
+  }
+  return isWanted ? batch.executor->keepHidden(places) : Result<void>();
 }
 
 void Batch::readRecent(Sequence &sequence) noexcept {
   Recent &recent = sequence.recent;
-  const int64_t width = owner->manifest().model.hiddenSize;
   const int64_t rows = std::ssize(recent.tokens) - kKeptRows;
   if (rows < kKeptRows)
     return;
   if (hasFixedDrafts())
-    return recent.drop(rows, width);
+    return recent.drop(rows, pool->hidden);
   try {
-    HeadSteps::Rows unread(sequence, width, /*isFixed=*/false);
-    unread.keep(rows - recent.read, width);
+    HeadSteps::Rows unread(sequence, /*isFixed=*/false);
+    unread.keep(rows - recent.read);
     HeadSteps::Rows *const work[] = {&unread};
     if (rows > recent.read && !HeadSteps(*this).run(work))
       return; // guesses, or the next step, will fail, too
-    recent.drop(rows, width);
+    recent.drop(rows, pool->hidden);
   } catch (const std::bad_alloc &) { // they stay unread
   }
 }
@@ -191,8 +189,7 @@ bool Batch::hasFixedDrafts() const {
 
 Result<void> Batch::draft(std::span<DraftItem> items) {
   const bool isFixed = hasFixedDrafts();
-  const int64_t width = owner->manifest().model.hiddenSize,
-                vocabulary = owner->manifest().model.vocabSize;
+  const int64_t vocabulary = owner->manifest().model.vocabSize;
   if (!drafts)
     return makeError(ErrorCode::InvalidArgument,
                      "draft: the batch was not created to draft; set drafts in its options");
@@ -205,9 +202,11 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
   struct Trim {
     Batch &batch;
     std::vector<HeadSteps::Rows> &all;
+    std::vector<int32_t> places = {}; ///< of what is behind guesses
     ~Trim() {
       for (HeadSteps::Rows &rows : all)
         batch.trim(*rows.sequence);
+      batch.pool->hidden.release(places);
     }
   } trim{*this, all};
   for (DraftItem &item : items) {
@@ -236,12 +235,15 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
         continue;
     }
     item.tokens.reserve(static_cast<size_t>(most));
-    all.emplace_back(sequence, width, isFixed);
+    all.emplace_back(sequence, isFixed);
     all.back().tokens.push_back(item.token);
     drafted.push_back(&item);
   }
-  for (HeadSteps::Rows &rows : all)
-    going.push_back(&rows);
+  pool->hidden.take(std::ssize(all), trim.places);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].next = trim.places[i];
+    going.push_back(&all[i]);
+  }
   while (!going.empty()) {
     if (Result<void> ran = head.run(going); !ran)
       return ran;
@@ -255,7 +257,7 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
       if (!isFixed)
         rows.position += std::ssize(rows.tokens);
       rows.tokens.assign(1, rows.likeliest);
-      rows.hidden.swap(rows.next);
+      rows.hidden.assign(1, rows.next);
       going[left] = &rows;
       drafted[left++] = &item;
     }

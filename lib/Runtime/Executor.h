@@ -99,15 +99,19 @@ public:
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
                             const Watch &watch) = 0;
-  /// What the last step has left behind each of its rows, rows x hidden_size; empty where the
-  /// program has no head that drafts.
-  virtual std::span<const float> hidden() const { return {}; }
-  /// A step of the head that drafts: each row reads its row of `before`, too. Sequences have no
-  /// slots. hidden() is its then.
+  /// Keeps what the last step, of the model or the head that drafts, has left behind each of its
+  /// rows, hidden_size numbers, in a place of it; -1: not this one. Places count from 0 on, and
+  /// there is memory up to the greatest that was ever named. Errors: OutOfRange (no memory), and
+  /// what the device says.
+  virtual Result<void> keepHidden(std::span<const int32_t> /*places*/) { return withoutHead(); }
+  /// A step of the head that drafts: each row reads what is kept in its place of `before`, too.
+  /// Sequences have no slots. The token of the greatest logit behind each of `logitRows`, the first
+  /// of several, is `likeliest`.
   virtual Result<void> draft(std::span<const SequenceStep> /*sequences*/,
-                             std::span<const float> /*before*/,
-                             std::span<const int32_t> /*logitRows*/, float * /*logits*/) {
-    return makeError(ErrorCode::Unsupported, "the program has no head that drafts");
+                             std::span<const int32_t> /*before*/,
+                             std::span<const int32_t> /*logitRows*/,
+                             std::span<int32_t> /*likeliest*/) {
+    return withoutHead();
   }
   /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
   /// takes along. The two ranges do not overlap.
@@ -128,6 +132,11 @@ public:
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
+
+private:
+  static Unexpected withoutHead() {
+    return makeError(ErrorCode::Unsupported, "the program has no head that drafts");
+  }
 };
 
 /// `measure`: costs() and siteCosts() will be asked for. `communicator` joins the ranks that share

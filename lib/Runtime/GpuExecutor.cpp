@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "DeviceHidden.h"
 #include "DeviceLogits.h"
 #include "Executor.h"
 #include "GpuStepInput.h"
@@ -40,7 +41,7 @@ public:
   GpuExecutor(const GpuModel &model, const PoolSize &pool, const Manifest &manifest,
               comm::Communicator *ranks)
       : model(model), program(model.program), pool(pool), vocabulary(manifest.model.vocabSize),
-        maxContext(manifest.model.maxContext),
+        maxContext(manifest.model.maxContext), hiddenSize(manifest.model.hiddenSize),
         slotBytes(manifest.online ? stateFields(*manifest.online) * int64_t(sizeof(double)) : 0),
         recurrentBytes(manifest.program.recurrentValues.value_or(0) * int64_t(sizeof(float))),
         ranks(ranks),
@@ -57,11 +58,14 @@ public:
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + states.size() + recurrents.size() +
            input.bytes() + logitsMemory.size() + keptLogits.bytes() + windowsBefore.size() +
-           partials.size() + partialCounters.size();
+           partials.size() + partialCounters.size() + hidden.bytes();
   }
   DeviceLogits *deviceLogits() override { return keepsLogits() ? &keptLogits : nullptr; }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
+  Result<void> keepHidden(std::span<const int32_t> places) override { return hidden.keep(places); }
+  Result<void> draft(std::span<const SequenceStep> sequences, std::span<const int32_t> before,
+                     std::span<const int32_t> logitRows, std::span<int32_t> likeliest) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     return queue->copy(cache.address() + static_cast<uint64_t>(to),
                        cache.address() + static_cast<uint64_t>(from), bytes);
@@ -117,6 +121,9 @@ private:
   Result<void> makeRoomForPartials(int64_t places);
   Result<void> allocatePartials(int64_t places);
   Result<void> makeRoomForLogits(int64_t rows);
+  /// Brings to the device what a step takes, behind whose rows are so many of nobody.
+  Result<void> describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
+                        int64_t rowsOfNobody, bool seesBefore = false);
   /// Ranks have them all, or their part, and answer for each other.
   bool keepsLogits() const { return program.choosing && !ranks; }
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
@@ -147,7 +154,7 @@ private:
   const GpuModel &model;
   const LaunchList &program;
   const PoolSize pool;
-  const int64_t vocabulary, maxContext;
+  const int64_t vocabulary, maxContext, hiddenSize;
   const int64_t slotBytes;         ///< of what a sequence keeps of scales; 0: nothing
   const int64_t recurrentBytes;    ///< of what layers keep of it; 0: nothing
   comm::Communicator *const ranks; ///< who share the model; null: there is one
@@ -156,6 +163,7 @@ private:
   DeviceMemory windowsBefore;             ///< a step that may be left
   DeviceMemory partials, partialCounters; ///< of attention
   GpuStepInput input;
+  DeviceHidden hidden;             ///< where there is a head that drafts
   DeviceLogits keptLogits;         ///< where keepsLogits()
   std::vector<uint64_t> arguments; ///< of a launch
   std::vector<float> logitParts;   ///< of one rank behind those of another
@@ -176,7 +184,9 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes, int64_t stateBytes) co
     return Unexpected(free.error());
   // Logits as of the fullest batch, for which room is made when they come.
   const int64_t logits = keepsLogits() ? DeviceLogits::mostBytes(vocabulary, pool.sequences) : 0;
-  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes + logits;
+  const int64_t states = program.drafting ? hidden.mostBytes() : 0;
+  const int64_t needed =
+      program.arenaBytes + partialPlaces() * program.partialBytes + logits + states;
   if (cacheBytes <= *free && stateBytes <= *free - cacheBytes &&
       needed <= *free - cacheBytes - stateBytes)
     return {};
@@ -225,6 +235,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
   if (!created)
     return Unexpected(created.error());
   queue = std::move(*created);
+  if (program.drafting)
+    hidden.open(model.device, *queue, program, hiddenSize);
   Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
   if (!bytesOfCache)
     return Unexpected(bytesOfCache.error());
@@ -355,6 +367,10 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) cons
              sizeof(float) *
                  static_cast<uint64_t>(ranks->rank() * rows * vocabulary / ranks->size());
     return logitsMemory.address();
+  case Kind::Hidden:
+    return hidden.before();
+  case Kind::NextHidden:
+    return hidden.next();
   case Kind::Rows:
     return static_cast<uint64_t>(rows);
   case Kind::Rank:
@@ -449,6 +465,22 @@ Result<void> GpuExecutor::downloadLogits(int64_t rows, int64_t wanted, float *lo
   return {};
 }
 
+Result<void> GpuExecutor::describe(std::span<const SequenceStep> sequences,
+                                   std::span<const int32_t> logitRows, int64_t rowsOfNobody,
+                                   bool seesBefore) {
+  input.describe(sequences, logitRows, rowsOfNobody, seesBefore);
+  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
+    return done;
+  const Result<bool> haveMoved[] = {input.makeRoom(model.device), hidden.makeRoom(input.rows())};
+  for (const Result<bool> &hasMoved : haveMoved) {
+    if (!hasMoved || *hasMoved)
+      recordings.clear(); // they know the old place
+    if (!hasMoved)
+      return Unexpected(hasMoved.error());
+  }
+  return input.upload(*queue, sequences);
+}
+
 /// A rank that fails alone would leave the others waiting.
 Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
                                std::span<const int32_t> logitRows, float *logits,
@@ -481,15 +513,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (!logits)
     if (auto done = keptLogits.makeRoom(std::ssize(logitRows)); !done)
       return done;
-  input.describe(sequences, logitRows, filled);
-  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
-    return done;
-  Result<bool> hasMoved = input.makeRoom(model.device);
-  if (!hasMoved || *hasMoved)
-    recordings.clear();
-  if (!hasMoved)
-    return Unexpected(hasMoved.error());
-  if (auto done = input.upload(*queue, sequences); !done)
+  if (auto done = describe(sequences, logitRows, filled); !done)
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others; they are
@@ -518,6 +542,24 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (!logits)
     return keptLogits.keep(logitsMemory.address(), std::ssize(logitRows));
   return downloadLogits(step.logitRows, std::ssize(logitRows), logits);
+}
+
+Result<void> GpuExecutor::draft(std::span<const SequenceStep> sequences,
+                                std::span<const int32_t> before, std::span<const int32_t> logitRows,
+                                std::span<int32_t> likeliest) {
+  const GpuStep step = {sequences, std::ssize(before), std::ssize(logitRows), false, nullptr};
+  return makeRoomForLogits(step.logitRows)
+      .and_then([&] { return keptLogits.makeRoom(step.logitRows); })
+      .and_then([&] { return describe(sequences, logitRows, 0, program.drafting->fixedPosition); })
+      .and_then([&] { return hidden.gather(before); })
+      .and_then([&] { return launchRun(program.drafting->launches, step); })
+      .and_then([&] { return keptLogits.keep(logitsMemory.address(), step.logitRows); })
+      .transform([&] {
+        std::ranges::transform(keptLogits.lastStep(), likeliest.begin(), [&](const auto &row) {
+          keptLogits.release(row.slot);
+          return row.greatest.token();
+        });
+      });
 }
 
 //===----------------------------------------------------------------------===//

@@ -105,6 +105,12 @@ static Result<void> checkProgram(const Manifest &manifest, const LaunchList &pro
         else if (!manifest.program.recurrentValues && argument.kind == Kind::Recurrent)
           return corrupt(fmt::format("a recurrent state at site '{}'", launch.site),
                          "a model without one, as its manifest says");
+  if (program.drafting.has_value() != manifest.gpu->drafts.value_or(false))
+    return corrupt(program.drafting ? "a head that drafts" : "no head that drafts",
+                   "what its manifest says");
+  if (program.drafting &&
+      program.drafting->fixedPosition != manifest.program.fixedDraftPosition.value_or(false))
+    return corrupt("a head of another kind", "the one of its manifest");
   if (!program.collectives.empty() && manifest.ranks() == 1)
     return corrupt("collectives", "a model of one rank, as its manifest says");
   for (const formats::Collective &collective : program.collectives)

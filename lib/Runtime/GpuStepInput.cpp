@@ -76,7 +76,8 @@ static bool goesOn(std::span<const SequenceStep> sequences, size_t i) {
 }
 
 void GpuStepInput::describe(std::span<const SequenceStep> sequences,
-                            std::span<const int32_t> logitRows, int64_t rowsOfNobody) {
+                            std::span<const int32_t> logitRows, int64_t rowsOfNobody,
+                            bool seesBefore) {
   staging.clear();
   auto put = [&](const void *from, size_t bytes) {
     const auto *data = static_cast<const std::byte *>(from);
@@ -94,7 +95,7 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     eq_sequence &sequence = table.emplace_back();
     sequence.first_row = static_cast<int32_t>(rows);
     sequence.rows = static_cast<int32_t>(step.tokens.size());
-    sequence.position = static_cast<int32_t>(step.position);
+    sequence.position = static_cast<int32_t>(step.position - (seesBefore ? 1 : 0));
     sequence.held = static_cast<int32_t>(std::max(step.held, step.position));
     sequence.capacity = static_cast<int32_t>(std::min(std::ssize(step.pages) * pageTokens, kMost));
     sequence.first_page = static_cast<int32_t>((tablesOfPages - 1) * pagesOfSequence);
@@ -120,7 +121,7 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
   for (const eq_sequence &sequence : table)
     for (int32_t row = 0; row < sequence.rows; ++row) {
       const RowPlace place = {static_cast<int32_t>(&sequence - table.data()),
-                              sequence.position + row};
+                              sequence.position + row + (seesBefore ? 1 : 0)};
       put(&place, sizeof(place));
     }
   rowStatesOffset = align();

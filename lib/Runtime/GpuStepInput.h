@@ -48,9 +48,12 @@ public:
 
   /// Lists a step, and behind its rows so many of nobody, with logits. A sequence may be in it
   /// several times, one behind the other, where it has a recurrent state and the cache is float.
-  /// The arguments may be gone when this returns.
+  /// The arguments may be gone when this returns. `seesBefore`: rows, one of each sequence, see the
+  /// tokens before their position (DraftingLaunches::fixedPosition).
   void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
-                int64_t rowsOfNobody);
+                int64_t rowsOfNobody, bool seesBefore = false);
+  /// Rows of the step, with those of nobody.
+  int64_t rows() const { return table.back().first_row + table.back().rows; }
   /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
   int64_t pieceCount(size_t cut) const { return std::ssize(lists[cut]); }
   int64_t partialPlaces() const { return places; }

@@ -43,6 +43,7 @@ void Batch::release(Sequence &sequence) noexcept {
     release(*state);
   for (State &state : sequence.kept)
     release(state);
+  pool->hidden.release(sequence.recent.places);
   dropLogits(sequence);
 }
 

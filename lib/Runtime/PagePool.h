@@ -17,6 +17,8 @@
 #include "easyquant/Formats/Cache.h"
 #include "easyquant/Support/Result.h"
 
+#include "HiddenPlaces.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -89,6 +91,7 @@ public:
   int64_t mostSliding(int64_t rows, int64_t kept) const;
 
   NumberPool windows, pages, slidingPages, slots;
+  HiddenPlaces hidden; ///< where the batch drafts
 
 private:
   formats::CacheSizes cut;

@@ -47,6 +47,18 @@ LaunchList goodList() {
     list.kernels.push_back(kernel);
   }
   list.choosing = {2, 3, 4, 5};
+  using enum Parameter;
+  list.kernels.push_back(
+      {"gather", {Pointer, I32, Pointer, Pointer, I32, I32}, {{{1, 1}, {1, 0}, {1, 0}}}, 128, 0});
+  list.drafting = {6,
+                   /*fixedPosition=*/true,
+                   {{"mtp.norm",
+                     Phase::Other,
+                     0,
+                     Launch::Over::Rows,
+                     1,
+                     0,
+                     {{Kind::Hidden}, {Kind::NextHidden}, {Kind::Rows}}}}};
   list.launches = {{"a.norm",
                     Phase::Quantize,
                     0,
@@ -126,8 +138,10 @@ TEST(LaunchList, IsReadAsItWasWritten) {
 TEST(LaunchList, NeedNotChooseTokens) {
   LaunchList plain = goodList();
   plain.choosing = std::nullopt;
+  plain.drafting = std::nullopt; // which chooses, too
   const json document = json::parse(launchListText({{"sm_80", plain}}));
   EXPECT_TRUE(document["chips"]["sm_80"]["choosing"].is_null());
+  EXPECT_TRUE(document["chips"]["sm_80"]["drafting"].is_null());
   Result<LaunchList> list = parse(document);
   ASSERT_VALUE(list);
   EXPECT_EQ(*list, plain);
@@ -146,10 +160,10 @@ TEST(LaunchList, NamesAChipThatIsNotThere) {
 
 TEST(LaunchList, RefusesAnotherVersion) {
   json document = goodDocument();
-  for (int version : {4, 5, 7}) {
+  for (int version : {4, 5, 6, 8}) {
     document["format_version"] = version;
     EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
-                 "p.json: format_version: found " + std::to_string(version) + ", expected 6",
+                 "p.json: format_version: found " + std::to_string(version) + ", expected 7",
                  "recompile");
   }
 }
@@ -172,6 +186,11 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/kernels/0/grid/1", json::array({64, 1}),
        "launches[2].kernel.grid[1]: found 64 x 4096 blocks"},
       {"/launches/2/multiple", 0, "launches[2].multiple: found 0"},
+      {"/drafting/gather", 2,
+       "drafting.gather: found 2, expected one of the 7 kernels that gathers"},
+      {"/drafting/launches/0/kernel", 9, "drafting.launches[0].kernel: found 9"},
+      {"/drafting/launches/0/arguments/0", json::array({"recurrent"}),
+       "drafting.launches[0].arguments: found [\"recurrent\"], expected what the head has"},
       {"/launches/2/multiple", 5000, "launches[2].multiple: found 5000"},
       {"/max_rows", 1 << 30,
        "launches[2].multiple: found 8, expected no more than 2^31 - 1 rows in a step of "
@@ -180,7 +199,7 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/kernels/0/grid/0", json::array({0, 0}), "kernels[0].grid[0]: found 0 x 1 blocks"},
       {"/kernels/0/grid", json::array({1}),
        "kernels[0].grid: found an array, expected an array of 3"},
-      {"/launches/0/kernel", 6, "launches[0].kernel: found 6, expected one of the 6 kernels"},
+      {"/launches/0/kernel", 7, "launches[0].kernel: found 7, expected one of the 7 kernels"},
       {"/launches/0/kernel", 1, "launches[0].arguments: found 3, expected the 1 that cut takes"},
       {"/launches/0/phase", "sleep", "launches[0].phase: found \"sleep\""},
       {"/launches/0/over", "row",
@@ -221,11 +240,11 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/collectives/0/columns", std::numeric_limits<int32_t>::max(),
        "launches[3].arguments[0]: found"},
       {"/choosing/keep", 3,
-       "choosing.keep: found 3, expected one of the 6 kernels that takes 3 pointers and 3 i32"},
+       "choosing.keep: found 3, expected one of the 7 kernels that takes 3 pointers and 3 i32"},
       {"/choosing/change", 2,
-       "choosing.change: found 2, expected one of the 6 kernels that takes 2 pointers and 1 i32"},
-      {"/choosing/weigh", 6, "choosing.weigh: found 6, expected one of the 6 kernels"},
-      {"/choosing/choose", 1, "choosing.choose: found 1, expected one of the 6 kernels"},
+       "choosing.change: found 2, expected one of the 7 kernels that takes 2 pointers and 1 i32"},
+      {"/choosing/weigh", 7, "choosing.weigh: found 7, expected one of the 7 kernels"},
+      {"/choosing/choose", 1, "choosing.choose: found 1, expected one of the 7 kernels"},
       {"/choosing/choose", -1, "choosing.choose: found -1"},
       {"/collectives/0/columns", 0, "collectives[0].columns: found 0"},
       {"/collectives/1/call", "gather", "collectives[1].call: found \"gather\""},

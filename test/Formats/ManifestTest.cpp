@@ -57,7 +57,7 @@ protected:
   void addAll() {
     manifest["target"] = "sm_80,sm_90a,cpu";
     manifest["gpu"] = json::parse(R"({"abi": 3, "program": "program.gpu.json", "fatbin": null,
-      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_type": "f16", "chips": {},
+      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_type": "f16", "drafts": true, "chips": {},
       "cache": {"page_tokens": 64, "page_bytes": 4096, "window_bytes": 0}})");
     for (const char *chip : {"sm_80", "sm_90a"})
       manifest["gpu"]["chips"][chip] = {{"ptx", ptxFileName(chip)},

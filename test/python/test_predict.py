@@ -8,6 +8,7 @@ import shutil
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from command_line import run_command_line as easyquant
@@ -17,11 +18,12 @@ from easyquant.prediction.kernels import Kernel, cycles_of, unknown_opcodes
 from easyquant.prediction.launch_list import read_program
 from easyquant.prediction.launch_time import PARTS, Traffic, launch_time
 from easyquant.prediction.step import cubin_of, predict, predict_step
-from easyquant.prediction.traffic import CacheRead, traffic_of
+from easyquant.prediction.traffic import CacheRead, distinct_experts, traffic_of
 from easyquant.prediction.warp_time import MemoryCycles, cycles_through
 from easyquant.runtime.artifact import Artifact
 from easyquant.support.errors import UserError
 from easyquant.support.tools import cuda_program
+from helpers import random_llama, write_model
 
 H200 = CHIPS["sm_90a"]
 # A lane brings 16 bytes a turn, waits for them, and adds.
@@ -32,7 +34,7 @@ NORM = "rms_norm_512_eps0_f32_quantize"
 STRAIGHT = Kernel(["LDG.E R4, desc[UR4][R2.64]", "PREEXIT", "FADD R8, R4, R4", "STG.E desc[UR4][R2.64], R8", "EXIT"], 128, 32, 0)
 
 
-def document(version=6, **changes):
+def document(version=7, **changes):
     kernels = [{"name": NORM, "grid": [[1, 4], [1, 0], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128},
                {"name": LINEAR, "grid": [[8, 0], [1, 1], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128}]  # fmt: skip
     launches = [
@@ -42,7 +44,7 @@ def document(version=6, **changes):
         {"site": "heads", "phase": "attention", "kernel": 0, "over": "pieces", "min_rows": 1, "max_rows": 0, "arguments": [["weights"], ["pieces"]]},
         {"site": "heads", "phase": "attention", "kernel": 0, "over": "pieces", "min_rows": 1, "max_rows": 0, "arguments": [["weights"], ["pieces", 1]]},
     ]
-    entry = {"max_rows": 512, "cache": {"page_tokens": 64, "page_bytes": 0, "window_bytes": 0}, "kernels": kernels, "pieces": [{"min_rows": 1, "max_rows": 8}, {"min_rows": 9, "max_rows": 0}], "launches": launches} | changes
+    entry = {"max_rows": 512, "cache": {"page_tokens": 64, "page_bytes": 0, "window_bytes": 0}, "kernels": kernels, "pieces": [{"min_rows": 1, "max_rows": 8}, {"min_rows": 9, "max_rows": 0}], "launches": launches, "choosing": None} | changes
     return {"format": "easyquant-gpu-program", "format_version": version, "chips": {"sm_90a": entry}}
 
 
@@ -114,7 +116,6 @@ def test_launches_are_those_of_the_list(program, sequences, launches):
     ({"version": 4}, ("version 4", "expected", "compile the model again")),
     ({"launches": [{"site": "a", "collective": 0}]}, ("'a'", "--tensor-parallel")),
     ({"launches": [{"site": "a", "over": "moons"}]}, ("'moons'", "expected rows")),
-    ({"launches": [{"site": "a", "over": "rows", "multiple": 8}]}, ("'a'", "mixture of experts", "not known")),
     ({"kernels": None}, ("does not say", "compile the artifact again")),
 ])
 def test_lists_that_are_refused(program, changes, words):
@@ -176,6 +177,43 @@ def test_the_last_block_adds_up_behind_the_loop():
     assert shared.seconds - alone.seconds == pytest.approx(3 * chips.CACHE_LATENCY + 1e-6)
 
 
+@pytest.mark.parametrize("tokens, experts, expected", [(1, 128, 8), (16, 128, 128 * (1 - (15 / 16) ** 16)), (1000, 128, 128), (5, 8, 8)])
+def test_distinct_experts(tokens, experts, expected):
+    """By drawing them: eight of so many for each token, all as likely."""
+    assert distinct_experts(experts, 8, tokens) == pytest.approx(expected)
+    random = np.random.default_rng(0)
+    drawn = [len(set().union(*(random.permutation(experts)[:8].tolist() for _ in range(min(tokens, 200))))) for _ in range(50)]
+    assert np.mean(drawn) == pytest.approx(expected, rel=0.02) and max(drawn) <= experts
+
+
+def test_bytes_of_experts(program):
+    """One of four tokens in each of two launches chooses two of eight experts, of which the weights are read."""
+    names = {"choose_experts_2_of_8": 1, "sort_choices_2_of_8_few": 1, "linear_256x512_i8_q_of8_f32_mma_16x64x128": 2, "combine_experts_2x512_shared": 1}
+    kernels = [{"name": name, "grid": [[264, 0], [1, 0], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128} for name in names]
+    launches = [{"site": "mlp", "phase": "other", "kernel": i, "over": "rows", "min_rows": 1, "max_rows": 0, "arguments": [["weights", 2048]] if multiple > 1 else []}
+                | ({"multiple": multiple} if multiple > 1 else {}) for i, multiple in enumerate(names.values())]  # fmt: skip
+    happenings = list(program(kernels=kernels, launches=launches).step(4))
+    assert [happening.rows for happening in happenings] == [4, 4, 8, 4]
+    weights = {2048: 8 * 256 * 512}
+    found = [traffic_of(happening, weights, CacheRead(10, {}, {})) for happening in happenings]
+    distinct = 8 * (1 - 0.75**4)
+    assert found[0][0].memory == 4 * (8 * 4 + 2 * 8) and found[1][0].memory == 4 * 2 * 12
+    assert found[2][0].memory == pytest.approx(distinct * 256 * 512 + 8 * (512 + 4 * 256))
+    # An item of each expert that has rows, of four tiles of columns; each reads the weights of its columns, and rows of 512 bytes.
+    assert found[2][0].streamed == pytest.approx(distinct * (256 * 512 + 4 * 16 * 512)) and found[2][1] == math.ceil(4 * distinct)
+    assert found[3][0].memory == 4 * 512 * 4 * (2 + 1 + 1)
+    [linear] = [each for each in program(kernels=kernels, launches=launches).step(400) if each.launch.multiple == 2]
+    traffic, blocks = traffic_of(linear, weights, CacheRead(10, {}, {}))
+    assert traffic.memory == pytest.approx(8 * 256 * 512 + 800 * (512 + 4 * 256)) and blocks == 8 * math.ceil(100 / 16) * 4, "all experts, and no more"
+
+
+def test_launches_that_choose_tokens(program):
+    kernels = [{"name": f"{name}_32000", "grid": [[1, 1], [40, 0], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128} for name in ("keep_logits", "weigh_logits", "choose_tokens")]
+    happenings = list(program(kernels=kernels, launches=[], choosing={"keep": 0, "weigh": 1, "choose": 2}).step(300))
+    assert [(each.launch.site, each.rows) for each in happenings] == [("logits", 300), ("weights of logits", 256), ("choice", 256), ("weights of logits", 44), ("choice", 44)]
+    assert [traffic_of(each, {}, CacheRead(10, {}, {}))[0].memory for each in happenings[:3]] == [300 * 32000 * 8, 256 * 32000 * 4.125, 256 * 32000 * 0.125]
+
+
 def test_machine_code_in_a_fatbin():
     code = b"\x7fELF" + bytes(60)
     entry = struct.pack("<HHIQ", 2, 257, 64, len(code)) + bytes(12) + struct.pack("<I", 90) + bytes(32)
@@ -203,11 +241,26 @@ def test_an_artifact(compiled):
             cuts = [listed["pieces"][(*argument, 0)[1]] for argument in launch["arguments"] if argument[0] == "pieces"]
             happens = all(cut["min_rows"] == 1 for cut in cuts) and len(cuts) == (launch["over"] == "pieces")
             expected += happens and launch["min_rows"] <= sequences and (launch["max_rows"] == 0 or sequences <= launch["max_rows"])
-        assert found.count == expected
+        assert found.count == expected + 3, "and what keeps logits, weighs them, and chooses tokens"
         times[sequences] = found.seconds
     assert times[4] > times[1]
     bytes_read = [predict(Artifact.open(compiled), "sm_90a", 1, context).bytes for context in (40, 200, 400)]
     assert bytes_read == sorted(bytes_read) and bytes_read[0] < bytes_read[-1]
+
+
+def test_a_mixture(artifact, tmp_path):
+    """More tokens call up more experts, up to all of them."""
+    if not cuda_program("nvdisasm") or not cuda_program("ptxas"):
+        pytest.skip("unsupported: no ptxas or nvdisasm (the extra `gpu` has both)")
+    model = write_model(tmp_path / "model", *random_llama(23, arch="qwen3_moe", head_dim=16, hidden=64, heads=4, kv_heads=2, expert_ffn=64))
+    opened = Artifact.open(artifact(model, "--scheme=W8A8", "--target=sm_90a"))
+    found = [predict(opened, "sm_90a", sequences, 40) for sequences in (1, 2, 64)]
+    read = [sum(each.traffic.memory for each in one.launches if "down_proj" in each.happening.launch.site and each.happening.launch.multiple > 1) for one in found]
+    assert read[0] < read[1] < read[2] and found[0].seconds < found[2].seconds
+    config = json.loads((model / "config.json").read_text())
+    layers, experts, chosen = (config[name] for name in ("num_hidden_layers", "num_experts", "num_experts_per_tok"))
+    rows = 64 * chosen * (64 + 4 * 64)
+    assert read[2] == pytest.approx(layers * (experts * 64 * (64 + 4) + rows), rel=0.02), "codes and scales of all experts once"
 
 
 def test_the_command(compiled, tmp_path):

@@ -79,11 +79,13 @@ struct LaunchArgument {
     Constants,       ///< offset into LaunchList::constants
     Tokens,          ///< int32s: the token of each row of the step
     LogitRows,       ///< int32s: the rows of the step whose logits are asked for
-    Logits,  ///< their logits, one behind the other; in an all_gather this rank's columns, behind
-             ///< those of the ranks before it
-    Rows,    ///< i32: rows of the launch, times its multiple
-    Rank,    ///< i32: the number of this rank
-    Integer, ///< i32: `integer`
+    Logits, ///< their logits, one behind the other; in an all_gather this rank's columns, behind
+            ///< those of the ranks before it
+    Hidden, ///< in a step of the head that drafts: the state behind the token before each row's
+    NextHidden, ///< with such a head: what each row of the step leaves, hidden_size floats
+    Rows,       ///< i32: rows of the launch, times its multiple
+    Rank,       ///< i32: the number of this rank
+    Integer,    ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
   int64_t offset = 0;
@@ -124,6 +126,19 @@ struct ChoosingKernels {
   bool operator==(const ChoosingKernels &) const = default;
 };
 
+/// Steps of the head that drafts. Its launches take the tables of a step, and in place of a
+/// recurrent state the hidden states of the tokens before.
+struct DraftingLaunches {
+  /// The kernel that brings these together, of LaunchList::kernels, whose arguments the runtime
+  /// makes: GatherSpec of Codegen/GPU/Embedding.h.
+  size_t gather = 0;
+  /// Rows append nothing, and see what the cache has before them: their sequences are at the
+  /// position before that of the row, which rotates.
+  bool fixedPosition = false;
+  std::vector<Launch> launches;
+  bool operator==(const DraftingLaunches &) const = default;
+};
+
 /// The program of one chip.
 struct LaunchList {
   int64_t maxRows = 0; ///< of one step, all sequences together
@@ -139,6 +154,7 @@ struct LaunchList {
   std::vector<Launch> restore; ///< before a step in which a sequence has gone back
   /// None where ranks share the model, each of which makes some columns of the logits.
   std::optional<ChoosingKernels> choosing;
+  std::optional<DraftingLaunches> drafting; ///< where there is a head that drafts
   bool operator==(const LaunchList &) const = default;
 };
 

@@ -188,6 +188,7 @@ struct Manifest {
     int64_t weightsBytes = 0;
     CacheSizes cache;
     std::string cacheType;
+    std::optional<bool> drafts; ///< there is a head that drafts
     bool operator==(const Gpu &) const = default;
   };
 

@@ -31,6 +31,7 @@ namespace easyquant::runtime {
 class DeviceLogits;
 class Executor;
 class HeadSteps;
+class HiddenPlaces;
 class PagePool;
 struct PagePlaces;
 class RowReader;
@@ -201,18 +202,17 @@ private:
     int64_t position = 0;
     int64_t slot = -1; ///< or none
   };
-  /// The newest tokens of a sequence, from `first` on, and what the model has made of each, rows x
-  /// hidden_size. The head that drafts has read the first of these rows, each with the token behind
-  /// it, and all that is before them.
+  /// The newest tokens of a sequence, from `first` on, and the place where the executor keeps what
+  /// the model has made of each. The head that drafts has read the first of these rows, each with
+  /// the token behind it, and all that is before them.
   struct Recent {
     int64_t first = 0, read = 0;
-    std::vector<int32_t> tokens;
-    std::vector<float> hidden;
+    std::vector<int32_t> tokens, places;
 
     /// Forgets the first rows.
-    void drop(int64_t rows, int64_t width);
+    void drop(int64_t rows, HiddenPlaces &hidden) noexcept;
     /// Forgets those from `position` on.
-    void cut(int64_t position, int64_t width);
+    void cut(int64_t position, HiddenPlaces &hidden) noexcept;
   };
   /// Logits that a step has left on a device.
   struct KeptLogits {
@@ -326,8 +326,7 @@ private:
   /// A row of logits for each sequence. Steps write `next`, which becomes `current` when all of
   /// them have succeeded.
   Buffer current, next;
-  Buffer draftLogits; ///< where the batch drafts: a row for each sequence
-  Buffer shared;      ///< logits of a step whose items want those of every token, if there was one
+  Buffer shared; ///< logits of a step whose items want those of every token, if there was one
   std::vector<RowReader> readers; ///< as many as threads have come to read rows
 };
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Codegen/GPU/Choose.h"
+#include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
@@ -122,24 +123,31 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
   return success();
 }
 
-/// What no op of the model asks for: the kernels that choose tokens of its logits.
+/// Adds a kernel that no op of the model asks for, and that may be there already: its number.
+template <typename Spec> static size_t addKernel(ChipCode &code, const Spec &spec) {
+  const easyquant::gpu::Description description = getOrEmit(code.kernels, spec, code.chip);
+  std::vector<formats::LaunchKernel> &kernels = code.launches.kernels;
+  const auto known = llvm::find_if(
+      kernels, [&](const formats::LaunchKernel &each) { return each.name == description.name; });
+  if (known != kernels.end())
+    return static_cast<size_t>(known - kernels.begin());
+  formats::LaunchKernel kernel;
+  kernel.name = description.name;
+  for (const easyquant::gpu::Parameter &parameter : description.parameters)
+    kernel.parameters.push_back(parameter.kind == easyquant::gpu::Parameter::Pointer
+                                    ? formats::LaunchKernel::Parameter::Pointer
+                                    : formats::LaunchKernel::Parameter::I32);
+  for (auto [extent, own] : llvm::zip_equal(kernel.grid, description.grid))
+    extent = {own.factor, own.rowsPerBlock};
+  kernel.threads = description.threads;
+  kernel.sharedBytes = description.sharedBytes;
+  kernels.push_back(std::move(kernel));
+  return kernels.size() - 1;
+}
+
+/// The kernels that choose tokens of logits.
 static void addChoosing(ChipCode &code, int64_t vocabulary) {
-  using easyquant::gpu::Description;
-  auto add = [&](const auto &spec) {
-    const Description description = getOrEmit(code.kernels, spec, code.chip);
-    formats::LaunchKernel kernel;
-    kernel.name = description.name;
-    for (const easyquant::gpu::Parameter &parameter : description.parameters)
-      kernel.parameters.push_back(parameter.kind == easyquant::gpu::Parameter::Pointer
-                                      ? formats::LaunchKernel::Parameter::Pointer
-                                      : formats::LaunchKernel::Parameter::I32);
-    for (auto [extent, own] : llvm::zip_equal(kernel.grid, description.grid))
-      extent = {own.factor, own.rowsPerBlock};
-    kernel.threads = description.threads;
-    kernel.sharedBytes = description.sharedBytes;
-    code.launches.kernels.push_back(std::move(kernel));
-    return code.launches.kernels.size() - 1;
-  };
+  auto add = [&](const auto &spec) { return addKernel(code, spec); };
   formats::ChoosingKernels choosing;
   choosing.keep = add(easyquant::gpu::KeepLogitsSpec{vocabulary});
   choosing.change = add(easyquant::gpu::ChangeLogitsSpec{vocabulary});
@@ -148,11 +156,11 @@ static void addChoosing(ChipCode &code, int64_t vocabulary) {
   code.launches.choosing = choosing;
 }
 
-/// The columns of the logits; 0 where the step makes none, or a part of them.
-static int64_t vocabularyOf(func::FuncOp forward) {
+/// The columns of an argument of the step; 0 where it has none of that name, or a part of them.
+static int64_t columnsOf(func::FuncOp forward, StringRef argument) {
   for (unsigned i = 0; i < forward.getNumArguments(); ++i)
     if (auto name = forward.getArgAttrOfType<StringAttr>(i, launch::kArgumentAttr);
-        name && name.getValue() == "logits")
+        name && name.getValue() == argument)
       if (auto type = dyn_cast<MemRefType>(forward.getArgument(i).getType()))
         return type.getDimSize(1);
   return 0;
@@ -171,9 +179,12 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   code.cache = *launch::cacheOf(forward->getAttr(launch::kCacheAttr));
   code.recurrentValues = launch::recurrentValuesOf(forward);
   code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
-  if (const int64_t vocabulary = vocabularyOf(forward);
+  if (const int64_t vocabulary = columnsOf(forward, "logits");
       vocabulary > 0 && equant::degreeOf(code.module) == 1)
     addChoosing(code, vocabulary);
+  if (code.launches.drafting)
+    code.launches.drafting->gather =
+        addKernel(code, easyquant::gpu::GatherSpec{columnsOf(forward, "next_hidden")});
   easyquant::gpu::setTarget(code.kernels, code.chip);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)
@@ -218,6 +229,7 @@ void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later
       .weightsBytes = bytes ? bytes.getInt() : 0,
       .cache = first.cache.sizes,
       .cacheType = first.cache.type,
+      .drafts = first.launches.drafting ? std::optional(true) : std::nullopt,
   };
   for (const ChipCode &code : codes)
     gpu.chips[code.name()] = {code.ptxFile(), code.cubin.has_value(),
@@ -231,6 +243,8 @@ void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later
   program.maxRows = first.launches.maxRows;
   program.cache = first.cache;
   program.recurrentValues = first.recurrentValues;
+  if (first.launches.drafting && first.launches.drafting->fixedPosition)
+    program.fixedDraftPosition = true;
   if (const int64_t degree = equant::degreeOf(source); degree > 1)
     program.tensorParallel = {degree, {}};
   set(kProgramAttr, program);

@@ -37,8 +37,29 @@ def cache_read(program: Program, context: int) -> CacheRead:
     return CacheRead(context, {site: pages * n / total for site, n in columns.items()}, {site: window * n / total for site, n in columns.items()})
 
 
+def distinct_experts(experts: int, chosen: int, tokens: int) -> float:
+    """How many experts are chosen by any of the tokens, each of which chooses so many: what is expected where all are as likely. A router that
+    prefers some calls up fewer, and their weights are read by more rows."""
+    return experts * (1 - (1 - chosen / experts) ** tokens)
+
+
+def _experts(found: re.Match, happening: Happening, tensors: list[int], experts: int) -> tuple[Traffic, int | None]:
+    """Weights of those that have rows are read. An item is up to so many rows of one as a tile has; blocks take items and tiles of columns in turns."""
+    n, k = int(found["n"]), int(found["k"])
+    rows, kernel, chosen = happening.rows, happening.launch.kernel, happening.launch.multiple
+    element = 1 if re.search(r"_q(_|$)", found["tag"]) else 2
+    read = distinct_experts(experts, chosen, rows // chosen)
+    tile_rows, tile_columns, _slab = map(int, found["tile"].split("x"))
+    items, tiles = read * math.ceil(rows / read / tile_rows), math.ceil(n / tile_columns)
+    streamed = items * (max(tensors) / experts + tile_rows * k * element * tiles)
+    memory = sum(tensors) * read / experts + rows * (k * element + n * 4)
+    return Traffic(memory, streamed, streamed), min(kernel.blocks(rows), math.ceil(items * tiles))
+
+
 def _linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
     n, k, tag = int(found["n"]), int(found["k"]), found["tag"]
+    if of_experts := re.search(r"_of(\d+)_", tag):
+        return _experts(found, happening, tensors, int(of_experts[1]))
     rows, kernel = happening.rows, happening.launch.kernel
     element = 1 if re.search(r"_q(_|$)", tag) else 2
     codes, passes = max(tensors), kernel.row_blocks(rows)
@@ -119,6 +140,14 @@ _FAMILIES = (
     (r"kv_quantize_(?P<kv>\d+)x(?P<dim>\d+)_kv\d+_group(?P<group>\d+)\w*", _cache_codes),
     (r"conv1d_(?P<columns>\d+)x(?P<width>\d+)_of\d+\w*", _convolution),
     (r"gated_delta_(?P<key_heads>\d+)x(?P<keys>\d+)_(?P<heads>\d+)x(?P<values>\d+)\w*", _recurrence),
+    (r"choose_experts_(?P<chosen>\d+)_of_(?P<experts>\d+)\w*", _rows(lambda f: 1, lambda f: 4 * int(f["experts"]), lambda f: 8 * int(f["chosen"]))),
+    (r"sort_choices_(?P<chosen>\d+)_of_(?P<experts>\d+)\w*", _rows(lambda f: int(f["chosen"]), lambda f: 4, lambda f: 8)),
+    (r"combine_experts_(?P<chosen>\d+)x(?P<columns>\d+)\w*",
+     _rows(lambda f: int(f["columns"]), lambda f: 4 * int(f["chosen"]) + 4 * ("shared" in f[0]), lambda f: 4)),
+    (r"keep_logits_(?P<vocabulary>\d+)", _rows(lambda f: int(f["vocabulary"]), lambda f: 4, lambda f: 4)),
+    # A greatest logit and a sum of each 64.
+    (r"weigh_logits_(?P<vocabulary>\d+)", _rows(lambda f: int(f["vocabulary"]), lambda f: 4, lambda f: 8 / 64)),
+    (r"choose_tokens_(?P<vocabulary>\d+)", _rows(lambda f: int(f["vocabulary"]), lambda f: 8 / 64, lambda f: 0)),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
     (r"fake_quantize_(?P<columns>\d+)_\w+_(?P<output>f32|f16|bf16)", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4 if f["output"] == "f32" else 2)),
     (r"advance_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 16, lambda f: 16)),

@@ -94,8 +94,8 @@ class Artifact:
 
     @property
     def has_draft_head(self) -> bool:
-        """Whether the program has a head that drafts tokens."""
-        return bool(self.manifest["program"].get("draft_entries"))
+        """Whether the program, for whatever it is, has a head that drafts tokens."""
+        return bool(self.manifest["program"].get("draft_entries") or (self.gpu or {}).get("drafts"))
 
     def states_bytes(self, sequences: int, kept_states: int) -> int:
         """The recurrent states of a batch of so many sequences: each has room for three, and for those that it keeps."""

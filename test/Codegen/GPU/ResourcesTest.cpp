@@ -7,6 +7,7 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Codegen/GPU/MaskClusters.h"
 #include "easyquant/Codegen/GPU/Recurrent.h"
 #include "easyquant/Emit/Assemble.h"
 #include "easyquant/Numerics/Hadamard.h"
@@ -178,7 +179,8 @@ std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
 std::vector<Description> addExperts(KernelLibrary &library) {
   std::vector<Description> kernels = {library.add(ChooseExpertsSpec{128, 8, true}),
                                       library.add(ChooseExpertsSpec{60, 40, false, true, true}),
-                                      library.add(CombineSpec{2048, 8, true})};
+                                      library.add(CombineSpec{2048, 8, true}),
+                                      library.add(MaskClustersSpec{262144, 2048, 32})};
   for (bool few : {false, true})
     kernels.push_back(library.add(SortChoicesSpec{128, 8, few}));
   auto addAll = [&](auto specs) {

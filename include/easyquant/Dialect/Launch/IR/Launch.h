@@ -28,9 +28,10 @@
 namespace easyquant::launch {
 
 /// The steps of a module: @forward, and what runs before the next call of a session that went back,
-/// if there is such a thing.
+/// and the head that drafts, if there are such things.
 inline constexpr llvm::StringLiteral kForward = "forward";
 inline constexpr llvm::StringLiteral kRestore = "forward.restore";
+inline constexpr llvm::StringLiteral kDraft = "draft";
 /// The gpu.module of kernels.
 inline constexpr llvm::StringLiteral kKernels = "kernels";
 
