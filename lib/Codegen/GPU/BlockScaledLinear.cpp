@@ -91,15 +91,15 @@ std::vector<BlockScaledKernel> blockScaledKernels(const BlockScaledSpec &spec, c
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const BlockScaledSpec &spec,
                       const BlockScaledKernel &kernel) {
-  return getOrEmitKernel(module, kernel.description,
-                         [&](KernelBuilder &b, const KernelArguments &arguments) {
-                           if (spec.experts)
-                             emitExpertLinear(b, spec, kernel, arguments);
-                           else if (kernel.form == BlockScaledKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b));
-                           else
-                             emitDotLinear(b, spec, arguments);
-                         });
+  return getOrEmitKernel(
+      module, kernel.description, [&](KernelBuilder &b, const KernelArguments &arguments) {
+        if (spec.experts)
+          emitExpertLinear(b, spec, kernel, arguments);
+        else if (kernel.form == BlockScaledKernel::Matrix)
+          emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b, kernel.tile));
+        else
+          emitDotLinear(b, spec, arguments);
+      });
 }
 
 } // namespace easyquant::gpu
