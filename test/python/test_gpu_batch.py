@@ -6,7 +6,9 @@ Every launch is for all sequences. Attention takes pieces of each, which are cut
 is fed the same tokens in the same calls.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 
@@ -33,6 +35,7 @@ MODELS = {
     "long llama": ("long llama", ["--scheme=W8A8"]),
     "long llama, int8 cache": ("long llama", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=32", "--kv-sinks=3"]),
     "long llama, int4 cache": ("long llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-keys=hadamard", "--kv-group=16", "--kv-residual=16"]),
+    "wide llama": ("wide llama", ["--scheme=W8A8"]),
     "gemma2": ("gemma2", ["--scheme=W8A8"]),
     "gemma2, int4 cache": ("gemma2", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16", "--kv-sinks=2"]),
     "gemma4": ("gemma4", ["--scheme=W8A8"]),
@@ -55,6 +58,7 @@ def open_model(artifact, workspace):
                 "qwen3": lambda: random_llama(12, arch="qwen3", heads=4, kv_heads=2, head_dim=16),
                 "deep llama": lambda: random_llama(14, heads=4, kv_heads=2, head_dim=16, layers=24),
                 "long llama": lambda: random_llama(15, heads=4, kv_heads=2, head_dim=16, layers=1, context=640),
+                "wide llama": lambda: random_llama(16, heads=4, kv_heads=2, head_dim=16, layers=2, ffn=2052),
                 "gpt2": lambda: random_gpt2(13),
                 "gemma2": lambda: random_llama(17, arch="gemma2", heads=4, kv_heads=2, head_dim=16, attn_logit_softcapping=1.5, final_logit_softcapping=3.0),
                 "gemma4": lambda: random_gemma4(18, layers=2, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
@@ -155,6 +159,23 @@ def test_sequences_around_the_ends_of_pieces(open_model, name):
         pair.truncate(id, position)
     pair.append({id: [9 + id, 3] for id in (*ids, fork)})
     pair.append({id: [9 + id] for id in (*ids, fork)})
+
+
+def test_blocks_that_share_columns(open_model, artifact, workspace):
+    """The linears behind wide rows have few columns of results: blocks share K in steps of more rows than a session has."""
+    model = open_model("wide llama", simt_checks=True)
+    folder = artifact(workspace / "wide-llama-batch", *MODELS["wide llama"][1], CHIP)
+    kernels = json.loads((folder / "program.gpu.json").read_text())["chips"]["sm_80"]["kernels"]
+    shared = [kernel for kernel in kernels if re.fullmatch(r"linear_40x2052_i8_q_accumulate_f32_mma_\d+x\d+x\d+_split\d", kernel["name"])]
+    assert {re.search(r"mma_(\d+)x", kernel["name"])[1] for kernel in shared} >= {"32", "64"}
+    pair = Pair(model, 7)
+    ids = [pair.add() for _ in range(7)]
+    # Steps of 6, 24, 7, 60 and 7 rows: counters are zero again, whoever used them.
+    pair.append({id: [id] for id in ids[:6]})
+    pair.append({id: random_tokens(id, 12, VOCAB) for id in ids[:2]})
+    pair.append({id: [3 + id] for id in ids})
+    pair.append({id: random_tokens(20 + id, 20, VOCAB) for id in ids[:3]})
+    pair.append({id: [40 + id] for id in ids})
 
 
 def test_float_linears_are_within_the_rounding_of_their_sums(open_model):

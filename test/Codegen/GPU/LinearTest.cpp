@@ -334,10 +334,18 @@ TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
     return RescaleSpec{whole, whole.n, whole.bias, whole.accumulate};
   };
   KernelLibrary library;
+  // Blocks of a rank share its part once more.
+  auto kernelsOf = [&](const LinearSpec &part) {
+    std::vector<LinearKernel> kernels = linearKernels(part, library.target());
+    for (const LinearKernel &kernel : std::vector(kernels))
+      if (kernel.form == LinearKernel::Matrix)
+        kernels.push_back(shareColumns(part, kernel, 2));
+    return kernels;
+  };
   for (const Case &c : cases) {
     library.add(rescaleOf(c.whole));
     for (int64_t columns : {c.first, c.whole.k - c.first})
-      for (const LinearKernel &kernel : linearKernels(partOf(c.whole, columns), library.target()))
+      for (const LinearKernel &kernel : kernelsOf(partOf(c.whole, columns)))
         if (isFor(kernel, c.rows))
           library.add(partOf(c.whole, columns), kernel);
   }
@@ -363,14 +371,21 @@ TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
       DeviceBuffer<int8_t> codes(device, rows, "codes");
       PackedWeight packed = fragmentsOf(weights, FragmentOrder::M16N8K32);
       DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes], "w");
-      const std::vector<LinearKernel> kernels =
-          linearKernels(partOf(whole, count), library.target());
+      const std::vector<LinearKernel> kernels = kernelsOf(partOf(whole, count));
       for (size_t i = 0; i < kernels.size(); ++i) {
         if (!isFor(kernels[i], c.rows))
           continue;
         DeviceBuffer<int32_t> y(device, c.rows * whole.n, "y");
-        run(device, library, kernels[i].description, c.rows,
-            {{"codes", codes}, {"w", w}, {"y", y}, {"y_stride", whole.n}});
+        DeviceBuffer<int32_t> partials(device, kernels[i].partialBytes(c.rows) / 4, "partials");
+        DeviceBuffer<int32_t> counters(
+            device, std::vector<int32_t>(kernels[i].counterCount(c.rows)), "counters");
+        std::map<std::string, Argument> arguments = {
+            {"codes", codes}, {"w", w}, {"y", y}, {"y_stride", whole.n}};
+        if (kernels[i].counterCount(c.rows) > 0) {
+          arguments.emplace("partials", partials);
+          arguments.emplace("counters", counters);
+        }
+        run(device, library, kernels[i].description, c.rows, arguments);
         EXPECT_EQ(y.unwritten(), 0u);
         const std::vector<int32_t> part = y.read();
         std::vector<int32_t> &sum = sums[i];
