@@ -99,6 +99,11 @@ public:
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
                             const Watch &watch) = 0;
+  /// Does a step again, of one sequence, or of its pieces, and finds the site whose results are the
+  /// first that are not finite; empty where nobody looks at results one by one.
+  virtual Result<std::string> siteOfNotFinite(std::span<const SequenceStep> /*sequence*/) {
+    return std::string();
+  }
   /// What the last step has left behind each of its rows, rows x hidden_size; empty where the
   /// program has no head that drafts.
   virtual std::span<const float> hidden() const { return {}; }

@@ -7,6 +7,7 @@
 
 #include "DeviceLogits.h"
 #include "Executor.h"
+#include "FiniteResults.h"
 #include "GpuStepInput.h"
 #include "SequenceState.h"
 #include "StepCollectives.h"
@@ -62,6 +63,7 @@ public:
   DeviceLogits *deviceLogits() override { return keepsLogits() ? &keptLogits : nullptr; }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
+  Result<std::string> siteOfNotFinite(std::span<const SequenceStep> sequence) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     return queue->copy(cache.address() + static_cast<uint64_t>(to),
                        cache.address() + static_cast<uint64_t>(from), bytes);
@@ -129,9 +131,15 @@ private:
 
   Result<void> tryStep(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                        float *logits, const Watch &watch);
+  /// Brings what kernels read of a step to the device.
+  Result<void> describe(const GpuStep &step, std::span<const int32_t> logitRows, int64_t filled);
   Result<void> run(const GpuStep &step);
   Result<void> replay(const GpuStep &step);
   Result<void> launchRun(std::span<const Launch> launches, const GpuStep &step);
+  int64_t rowsOf(const Launch &launch, const GpuStep &step) const {
+    return (launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows) * launch.multiple;
+  }
+  bool happens(const Launch &launch, const GpuStep &step) const;
   Result<void> launch(const Launch &launch, const GpuStep &step);
   Result<void> exchange(const Launch &launch, int64_t rows);
   /// Waits for the step, of whose `rows` rows of logits it downloads the first `wanted`.
@@ -365,16 +373,18 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) cons
   __builtin_unreachable();
 }
 
-Result<void> GpuExecutor::launch(const Launch &launch, const GpuStep &step) {
-  using Kind = LaunchArgument::Kind;
-  const int64_t rows =
-      (launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows) * launch.multiple;
-  int64_t count = rows;
+bool GpuExecutor::happens(const Launch &launch, const GpuStep &step) const {
+  int64_t count = rowsOf(launch, step);
   if (launch.over == Launch::Over::Pieces)
     for (const LaunchArgument &argument : launch.arguments)
-      if (argument.kind == Kind::Pieces)
+      if (argument.kind == LaunchArgument::Kind::Pieces)
         count = input.pieceCount(static_cast<size_t>(argument.offset));
-  if (!launch.happensFor(count))
+  return launch.happensFor(count);
+}
+
+Result<void> GpuExecutor::launch(const Launch &launch, const GpuStep &step) {
+  const int64_t rows = rowsOf(launch, step);
+  if (!happens(launch, step))
     return {};
   if (step.watch && step.watch->stops())
     return step.watch->interrupted();
@@ -449,6 +459,19 @@ Result<void> GpuExecutor::downloadLogits(int64_t rows, int64_t wanted, float *lo
   return {};
 }
 
+Result<void> GpuExecutor::describe(const GpuStep &step, std::span<const int32_t> logitRows,
+                                   int64_t filled) {
+  input.describe(step.sequences, logitRows, filled);
+  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
+    return done;
+  Result<bool> hasMoved = input.makeRoom(model.device);
+  if (!hasMoved || *hasMoved)
+    recordings.clear();
+  if (!hasMoved)
+    return Unexpected(hasMoved.error());
+  return input.upload(*queue, step.sequences);
+}
+
 /// A rank that fails alone would leave the others waiting.
 Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
                                std::span<const int32_t> logitRows, float *logits,
@@ -481,15 +504,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (!logits)
     if (auto done = keptLogits.makeRoom(std::ssize(logitRows)); !done)
       return done;
-  input.describe(sequences, logitRows, filled);
-  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
-    return done;
-  Result<bool> hasMoved = input.makeRoom(model.device);
-  if (!hasMoved || *hasMoved)
-    recordings.clear();
-  if (!hasMoved)
-    return Unexpected(hasMoved.error());
-  if (auto done = input.upload(*queue, sequences); !done)
+  if (auto done = describe(step, logitRows, filled); !done)
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others; they are
@@ -518,6 +533,32 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (!logits)
     return keptLogits.keep(logitsMemory.address(), std::ssize(logitRows));
   return downloadLogits(step.logitRows, std::ssize(logitRows), logits);
+}
+
+Result<std::string> GpuExecutor::siteOfNotFinite(std::span<const SequenceStep> sequence) {
+  if (ranks) // all would have to do it
+    return std::string();
+  GpuStep step = {sequence, 0, 1, false, nullptr};
+  for (const SequenceStep &piece : sequence)
+    step.rows += std::ssize(piece.tokens);
+  const int32_t last[] = {static_cast<int32_t>(step.rows - 1)};
+  if (auto done = describe(step, last, /*filled=*/0); !done)
+    return Unexpected(done.error());
+  if (std::any_of(sequence.begin(), sequence.end(), hasGoneBack))
+    if (auto done = launchRun(program.restore, step); !done)
+      return Unexpected(done.error());
+  return runtime::siteOfNotFinite(
+      *queue, program.launches, [&](const Launch &one) -> Result<std::optional<DeviceFloats>> {
+        if (auto done = launch(one, step); !done)
+          return Unexpected(done.error());
+        if (!one.result || !happens(one, step))
+          return std::nullopt;
+        const LaunchArgument &memory = one.arguments[one.result->argument];
+        const int64_t rows = rowsOf(one, step), columns = one.result->columns;
+        if (memory.kind == LaunchArgument::Kind::Logits && columns != vocabulary)
+          return std::nullopt; // nobody's
+        return DeviceFloats{valueOf(memory, rows), rows * columns};
+      });
 }
 
 //===----------------------------------------------------------------------===//

@@ -69,7 +69,8 @@ LaunchList goodList() {
                     0,
                     {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}},
                     /*collective=*/std::nullopt,
-                    /*multiple=*/8},
+                    /*multiple=*/8,
+                    /*result=*/{{0, 4}}},
                    {"d",
                     Phase::Comm,
                     0,
@@ -119,6 +120,8 @@ TEST(LaunchList, IsReadAsItWasWritten) {
             json::parse(R"([["cache", 2048], ["pieces", 1], ["i32", -5]])"));
   EXPECT_EQ(launches[2]["multiple"], 8);
   EXPECT_FALSE(launches[1].contains("multiple"));
+  EXPECT_EQ(launches[2]["result"], json::parse("[0, 4]"));
+  EXPECT_FALSE(launches[1].contains("result"));
   EXPECT_EQ(launches[3]["collective"], 0);
   EXPECT_FALSE(launches[3].contains("kernel"));
 }
@@ -172,6 +175,8 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/kernels/0/grid/1", json::array({64, 1}),
        "launches[2].kernel.grid[1]: found 64 x 4096 blocks"},
       {"/launches/2/multiple", 0, "launches[2].multiple: found 0"},
+      {"/launches/2/result", json::array({2, 4}), "launches[2].result: found 2"},
+      {"/launches/2/result", json::array({0, 1 << 20}), "launches[2].result: found 0"},
       {"/launches/2/multiple", 5000, "launches[2].multiple: found 5000"},
       {"/max_rows", 1 << 30,
        "launches[2].multiple: found 8, expected no more than 2^31 - 1 rows in a step of "
