@@ -309,6 +309,9 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
     fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
                  "a place inside its memory");
   }
+  fields.check(launch.multiple <= kMaxInt32 / list.maxRows, where + ".multiple",
+               std::to_string(launch.multiple),
+               fmt::format("no more than 2^31 - 1 rows in a step of {}", list.maxRows));
   if (launch.result) {
     const bool isThere = launch.result->argument < launch.arguments.size();
     const LaunchArgument memory =
@@ -321,9 +324,6 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
     fields.check(fits, where + ".result", std::to_string(launch.result->argument),
                  "an argument that is the logits, or rows of the arena");
   }
-  fields.check(launch.multiple <= kMaxInt32 / list.maxRows, where + ".multiple",
-               std::to_string(launch.multiple),
-               fmt::format("no more than 2^31 - 1 rows in a step of {}", list.maxRows));
   if (launch.multiple > 1)
     checkKernel(fields, kernel, list.maxRows * launch.multiple, where + ".kernel");
   const auto pieces =
