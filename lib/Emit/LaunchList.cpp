@@ -250,6 +250,13 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
       launch.over = formats::Launch::Over::LogitRows;
     if (argument->kind == Kind::Rows)
       launch.multiple = multipleOf(operand).second;
+    // Other floats are padded, by what nobody writes.
+    auto memory = dyn_cast<MemRefType>(operand.getType());
+    const size_t number = launch.arguments.size();
+    if (!launch.result && memory && memory.getRank() == 2 && memory.getElementType().isF32() &&
+        (operand.getDefiningOp<launch::BufferOp>() || argument->kind == Kind::Logits) &&
+        op.isWritten(static_cast<int64_t>(number)))
+      launch.result = {number, memory.getDimSize(1)};
     launch.arguments.push_back(*argument);
   }
   launches.push_back(std::move(launch));

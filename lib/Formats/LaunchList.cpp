@@ -144,6 +144,13 @@ template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
   fields.optional("multiple", multiple, Bounds{1, kMaxMultiple});
   if constexpr (Fields::kReads)
     launch.multiple = multiple.value_or(1);
+  std::optional<std::array<int64_t, 2>> result;
+  if (launch.result)
+    result = {static_cast<int64_t>(launch.result->argument), launch.result->columns};
+  fields.optional("result", result, Bounds{0, kMaxInt32});
+  if constexpr (Fields::kReads)
+    if (result)
+      launch.result = {static_cast<size_t>((*result)[0]), (*result)[1]};
   std::vector<Json> arguments;
   arguments.reserve(launch.arguments.size());
   for (const LaunchArgument &argument : launch.arguments)
@@ -318,6 +325,18 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
   fields.check(launch.multiple <= kMaxInt32 / list.maxRows, where + ".multiple",
                std::to_string(launch.multiple),
                fmt::format("no more than 2^31 - 1 rows in a step of {}", list.maxRows));
+  if (launch.result) {
+    const bool isThere = launch.result->argument < launch.arguments.size();
+    const LaunchArgument memory =
+        isThere ? launch.arguments[launch.result->argument] : LaunchArgument();
+    constexpr int64_t elementBytes = 4;
+    const bool fits = memory.kind == Kind::Logits ||
+                      (memory.kind == Kind::Arena &&
+                       launch.result->columns * elementBytes <=
+                           (list.arenaBytes - memory.offset) / list.maxRows / launch.multiple);
+    fields.check(fits, where + ".result", std::to_string(launch.result->argument),
+                 "an argument that is the logits, or rows of the arena");
+  }
   if (launch.multiple > 1)
     checkKernel(fields, kernel, list.maxRows * launch.multiple, where + ".kernel");
   const auto pieces =

@@ -362,17 +362,31 @@ static bool allFinite(const float *values, int64_t count) {
   return found == 0;
 }
 
-Result<void> Append::notFinite(const Piece &piece, int64_t token) const {
+std::string Append::siteOfNotFinite(const Piece &piece) {
+  // Again from where the item's first piece of this step has begun, as a call that is repeated.
+  std::vector<SequenceStep> own;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i].work == piece.work)
+      own.push_back(steps[i]);
+  own.front().held = piece.work->sequence->held;
+  const Result<std::string> site = batch.executor->siteOfNotFinite(own);
+  return site && !site->empty()
+             ? fmt::format("site '{}' is the first whose results are not; ", *site)
+             : std::string();
+}
+
+Result<void> Append::notFinite(const Piece &piece, int64_t token) {
   const Work &work = *piece.work;
   return makeError(ErrorCode::Corrupt,
-                   "the logits after the token at position {} (id {}) are not finite: the "
+                   "the logits after the token at position {} (id {}) are not finite: {}the "
                    "model's weights or activations overflow; compile it with another scheme, "
                    "or leave its outlier sites float with --ignore",
-                   work.position(token), work.tokens[static_cast<size_t>(token)]);
+                   work.position(token), work.tokens[static_cast<size_t>(token)],
+                   siteOfNotFinite(piece));
 }
 
 /// `logits` are null where they are on the device.
-Result<void> Append::checkLogits(const Piece &piece, const float *logits) const {
+Result<void> Append::checkLogits(const Piece &piece, const float *logits) {
   const int64_t count = piece.logitRows();
   if (!logits) {
     const formats::GreatestLogit greatest{piece.work->onDevice.greatest};

@@ -102,8 +102,10 @@ private:
   /// Gives the rows that are kept of a step to the works that they are of.
   void takeKept() noexcept;
   Result<void> runStep();
-  Result<void> checkLogits(const Piece &piece, const float *logits) const;
-  Result<void> notFinite(const Piece &piece, int64_t token) const;
+  Result<void> checkLogits(const Piece &piece, const float *logits);
+  Result<void> notFinite(const Piece &piece, int64_t token);
+  /// Where numbers of a piece's item first are not finite, for an error: a clause, or nothing.
+  std::string siteOfNotFinite(const Piece &piece);
   void settle(const Piece &piece, const float *logits);
   /// Keeps what the model has made of the tokens of the step, for a head that drafts.
   Result<void> keepHidden();

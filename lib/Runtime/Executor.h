@@ -99,6 +99,11 @@ public:
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
                             const Watch &watch) = 0;
+  /// Does a step again, of one sequence, or of its pieces, and finds the site whose results are the
+  /// first that are not finite; empty where nobody looks at results one by one.
+  virtual Result<std::string> siteOfNotFinite(std::span<const SequenceStep> /*sequence*/) {
+    return std::string();
+  }
   /// Keeps what the last step, of the model or the head that drafts, has left behind each of its
   /// rows, hidden_size numbers, in a place of it; -1: not this one. Places count from 0 on, and
   /// there is memory up to the greatest that was ever named. Errors: OutOfRange (no memory), and

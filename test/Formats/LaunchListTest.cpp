@@ -81,7 +81,8 @@ LaunchList goodList() {
                     0,
                     {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}},
                     /*collective=*/std::nullopt,
-                    /*multiple=*/8},
+                    /*multiple=*/8,
+                    /*result=*/{{0, 4}}},
                    {"d",
                     Phase::Comm,
                     0,
@@ -131,6 +132,8 @@ TEST(LaunchList, IsReadAsItWasWritten) {
             json::parse(R"([["cache", 2048], ["pieces", 1], ["i32", -5]])"));
   EXPECT_EQ(launches[2]["multiple"], 8);
   EXPECT_FALSE(launches[1].contains("multiple"));
+  EXPECT_EQ(launches[2]["result"], json::parse("[0, 4]"));
+  EXPECT_FALSE(launches[1].contains("result"));
   EXPECT_EQ(launches[3]["collective"], 0);
   EXPECT_FALSE(launches[3].contains("kernel"));
 }
@@ -191,6 +194,8 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/drafting/launches/0/kernel", 9, "drafting.launches[0].kernel: found 9"},
       {"/drafting/launches/0/arguments/0", json::array({"recurrent"}),
        "drafting.launches[0].arguments: found [\"recurrent\"], expected what the head has"},
+      {"/launches/2/result", json::array({2, 4}), "launches[2].result: found 2"},
+      {"/launches/2/result", json::array({0, 1 << 20}), "launches[2].result: found 0"},
       {"/launches/2/multiple", 5000, "launches[2].multiple: found 5000"},
       {"/max_rows", 1 << 30,
        "launches[2].multiple: found 8, expected no more than 2^31 - 1 rows in a step of "

@@ -94,6 +94,13 @@ struct LaunchArgument {
   bool operator==(const LaunchArgument &) const = default;
 };
 
+/// Dense rows of f32 that a launch writes: for each of its rows so many.
+struct LaunchResult {
+  size_t argument = 0; ///< of the launch: of the arena, or the logits
+  int64_t columns = 0;
+  bool operator==(const LaunchResult &) const = default;
+};
+
 /// A launch of a kernel, or an exchange of ranks, in place on the memory of its one argument.
 struct Launch {
   /// What a launch is over.
@@ -111,6 +118,7 @@ struct Launch {
   std::vector<LaunchArgument> arguments;
   std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
   int64_t multiple = 1; ///< its rows are so many times as many: one for each choice of an expert
+  std::optional<LaunchResult> result = {}; ///< where it has any
 
   bool happensFor(int64_t rows) const {
     return rows >= minRows && (maxRows == 0 || rows <= maxRows);
