@@ -8,7 +8,7 @@
 #include "GPULauncher.h"
 
 #include "easyquant/Codegen/GPU/MaskClusters.h"
-#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
+#include "easyquant/Dialect/LM/Analysis/ExpertWeights.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/TargetModules.h"
 
@@ -278,7 +278,7 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
   // Sums in one order: other rows of a step send no row to other experts.
-  spec.oneOrder = equant::weighExperts(op->getResult(0));
+  spec.oneOrder = lm::weighExperts(op->getResult(0));
   return forRowRanges(
       b, weightOnlyKernels(spec, chip),
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {

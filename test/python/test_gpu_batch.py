@@ -170,7 +170,7 @@ def test_blocks_that_share_columns(open_model, artifact, workspace):
     assert {re.search(r"mma_(\d+)x", kernel["name"])[1] for kernel in shared} >= {"32", "64"}
     pair = Pair(model, 7)
     ids = [pair.add() for _ in range(7)]
-    # Steps of 6, 24, 7, 60 and 7 rows: counters are zero again, whoever used them.
+    # Steps of 6, 24, 7, 60 and 7 rows: counters are zero again behind each.
     pair.append({id: [id] for id in ids[:6]})
     pair.append({id: random_tokens(id, 12, VOCAB) for id in ids[:2]})
     pair.append({id: [3 + id] for id in ids})

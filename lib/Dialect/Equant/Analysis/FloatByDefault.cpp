@@ -7,23 +7,15 @@
 
 #include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 
+#include "easyquant/Dialect/LM/Analysis/ExpertWeights.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
 
-bool easyquant::equant::weighExperts(Value numbers) {
-  return llvm::any_of(numbers.getUsers(), [&](Operation *user) {
-    if (auto combine = dyn_cast<lm::CombineOp>(user))
-      return combine.getShared().size() == 2 && combine.getShared()[1] == numbers;
-    return isa<lm::RouteOp>(user) ||
-           (isa<lm::MultiplyOp>(user) && weighExperts(user->getResult(0)));
-  });
-}
-
 static bool isRouter(QuantizableOpInterface op) {
-  return isa<lm::LinearOp>(op) && weighExperts(op->getResult(0));
+  return isa<lm::LinearOp>(op) && lm::weighExperts(op->getResult(0));
 }
 
 /// Does it make decays and strengths of a gated delta net?

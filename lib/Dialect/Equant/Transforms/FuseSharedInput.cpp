@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Analysis/ExpertWeights.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -72,7 +72,7 @@ void FuseSharedInput::runOnOperation() {
     SchemeAttr scheme = op.getWeight().getType().getScheme();
     // Rows of one expert would not lie together. Numbers that weigh experts are few, behind which
     // other columns would begin anywhere, and kernels may sum them in an order of their own.
-    return !op.getExperts() && !weighExperts(op.getOutput()) &&
+    return !op.getExperts() && !lm::weighExperts(op.getOutput()) &&
            (scheme.getGranularity() == Granularity::Group ||
             scheme.getGranularity() == Granularity::Channel);
   };

@@ -12,10 +12,6 @@
 
 namespace easyquant::equant {
 
-/// Are these the numbers by which rows choose experts, perhaps times another, or gates of a shared
-/// one?
-bool weighExperts(mlir::Value numbers);
-
 /// What the site does, for which it stays float unless a rule or `targets` names it; empty for
 /// others.
 llvm::StringRef whyFloatByDefault(QuantizableOpInterface op);
