@@ -175,7 +175,7 @@ SIMT = Placement("simt")
 
 
 def answers(folder, speculation, sequences, foreseen=None):
-    """Tokens of the answers, greedy and drawn, and how many were guessed: of those that are foreseen, some wrong."""
+    """Tokens of the answers, greedy and drawn, and how many were guessed. Those that are foreseen are guessed, some wrong."""
     reader = PromptReader(Artifact.open(folder))
     requests = [reader.request(prompt, Settings(max_tokens=14, **settings)) for prompt in PROMPTS[:3] for settings in SETTINGS]
     found = [None] * len(requests)
