@@ -148,7 +148,7 @@ def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace,
         both.read((first, text[begin:end]))
         found += both.draft([(first, text[end], 4)])
     both.read((first, text[30:34]), (second, other[:70]))
-    found += both.draft([(second, other[70], 2), (first, text[34], 3)])
+    found += both.draft([(second, other[70], 3), (first, text[34], 2)])
     both.truncate(first, 31)
     both.read((first, [7, 8]))
     fork = both.fork(first)
