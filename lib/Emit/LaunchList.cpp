@@ -7,7 +7,6 @@
 
 #include "easyquant/Emit/LaunchList.h"
 
-#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -324,7 +323,6 @@ FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
     takeMemory(list, draft);
     if (failed(builder.add(draft, list.drafting.emplace().launches)))
       return failure();
-    list.drafting->fixedPosition = module->hasAttr(lm::kAssistantAttr);
   }
   return list;
 }

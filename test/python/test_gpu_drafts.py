@@ -148,7 +148,7 @@ def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace,
         both.read((first, text[begin:end]))
         found += both.draft([(first, text[end], 4)])
     both.read((first, text[30:34]), (second, other[:70]))
-    found += both.draft([(second, other[70], 2), (first, text[34], 3)])
+    found += both.draft([(second, other[70], 3), (first, text[34], 2)])
     both.truncate(first, 31)
     both.read((first, [7, 8]))
     fork = both.fork(first)
@@ -175,7 +175,7 @@ SIMT = Placement("simt")
 
 
 def answers(folder, speculation, sequences, foreseen=None):
-    """Tokens of the answers, greedy and drawn, and how many were guessed: of those that are foreseen, some wrong."""
+    """Tokens of the answers, greedy and drawn, and how many were guessed. Those that are foreseen are guessed, some wrong."""
     reader = PromptReader(Artifact.open(folder))
     requests = [reader.request(prompt, Settings(max_tokens=14, **settings)) for prompt in PROMPTS[:3] for settings in SETTINGS]
     found = [None] * len(requests)

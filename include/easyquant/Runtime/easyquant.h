@@ -246,7 +246,7 @@ typedef struct eq_batch_options {
    */
   int64_t kept_states;
   /** Nonzero: eq_batch_draft will be called. EQ_UNSUPPORTED of a model without a head that drafts
-      (program.draft_entries of the manifest). */
+      (program.draft_entries of the manifest, and on GPUs gpu.drafts). */
   int32_t drafts;
 } eq_batch_options;
 

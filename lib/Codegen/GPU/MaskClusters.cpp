@@ -30,13 +30,14 @@ class MaskEmitter {
 public:
   MaskEmitter(KernelBuilder &b, const MaskClustersSpec &spec, const KernelArguments &arguments)
       : b(b), spec(spec), arguments(arguments),
-        tops(b.sharedMemory(2 * kWarps * int64_t(sizeof(float)))) {}
+        tops(b.sharedMemory(2 * kThreads * int64_t(sizeof(float)))) {}
   void emit();
 
 private:
   Value constant(double value) { return b.constant(b.f32(), value); }
-  /// The greatest of the block's values: a warp's goes to a place of its own, one of two in turns,
-  /// so that nobody overwrites what another warp still reads.
+  /// The greatest of the block's values: those of warps go to one of two places in turns, so that
+  /// nobody overwrites what another warp still reads. Every lane has a word of its own there, since
+  /// a branch would part lanes in front of the barrier.
   Value greatestOf(Value x, Value turn);
 
   KernelBuilder &b;
@@ -50,12 +51,11 @@ private:
 Value MaskEmitter::greatestOf(Value x, Value turn) {
   for (int64_t mask = 16; mask > 0; mask /= 2)
     x = b.maxf(x, b.shuffleXor(x, mask));
-  Value places = b.advance(tops, b.mul(b.andi(turn, 1), kWarps), b.f32());
-  b.ifThen(b.equal(b.rem(b.thread(), 32), 0),
-           [&] { b.store(x, b.advance(places, b.warp(), b.f32())); });
+  Value places = b.advance(tops, b.mul(b.andi(turn, 1), kThreads), b.f32());
+  b.store(x, b.advance(places, b.thread(), b.f32()));
   b.barrier();
   for (int64_t warp = 0; warp < kWarps; ++warp)
-    x = b.maxf(x, b.load(b.advance(places, warp, b.f32()), b.f32()));
+    x = b.maxf(x, b.load(b.advance(places, warp * 32, b.f32()), b.f32()));
   return x;
 }
 

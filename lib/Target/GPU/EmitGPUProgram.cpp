@@ -11,6 +11,7 @@
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Emit/Assemble.h"
 #include "easyquant/Emit/EmitPTX.h"
 #include "easyquant/Emit/LaunchList.h"
@@ -182,9 +183,11 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   if (const int64_t vocabulary = columnsOf(forward, "logits");
       vocabulary > 0 && equant::degreeOf(code.module) == 1)
     addChoosing(code, vocabulary);
-  if (code.launches.drafting)
-    code.launches.drafting->gather =
+  if (auto &drafting = code.launches.drafting) {
+    drafting->gather =
         addKernel(code, easyquant::gpu::GatherSpec{columnsOf(forward, "next_hidden")});
+    drafting->fixedPosition = code.module->hasAttr(lm::kAssistantAttr);
+  }
   easyquant::gpu::setTarget(code.kernels, code.chip);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)
