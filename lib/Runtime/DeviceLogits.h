@@ -29,7 +29,7 @@ namespace easyquant::runtime {
 /// What a device does of a choice: std::nullopt where the host chooses by the row. That is where
 /// `allowed` says what may be chosen, where log-probabilities are asked for, where top_k is above
 /// what a kernel looks at, where a token has several biases, and where penalties and biases might
-/// be more bytes than the row. A greedy choice by the row as it is is known without asking.
+/// be more bytes than the row. A greedy choice by an unchanged row is known without asking.
 std::optional<formats::ChoiceSetting> settingOnDevice(const eq_choice &choice, int64_t vocabulary);
 
 class DeviceLogits {

@@ -53,7 +53,7 @@ void decodeIntegerUnary(Decoder &); ///< abs, neg
 // The half-precision side of the same: f16, f16x2, bf16, bf16x2.
 void decodeHalfBinary(Decoder &); ///< add, sub, mul, min, max
 void decodeHalfFma(Decoder &);
-void decodeMixed(Decoder &); ///< add, sub, fma of halves in f32
+void decodeMixed(Decoder &);     ///< add, sub, fma of halves in f32
 void decodeHalfUnary(Decoder &); ///< abs, neg, ex2, tanh
 
 /// What the statement being decoded says, and the instruction that it becomes. A decode function

@@ -96,7 +96,7 @@ struct LaunchArgument {
 
 /// Dense rows of f32 that a launch writes: for each of its rows so many.
 struct LaunchResult {
-  size_t argument = 0; ///< of the launch: a place in the arena, or the logits
+  size_t argument = 0; ///< the launch's: a place in the arena, or the logits
   int64_t columns = 0;
   bool operator==(const LaunchResult &) const = default;
 };

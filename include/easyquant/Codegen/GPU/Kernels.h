@@ -179,7 +179,7 @@ struct RowSpec {
   bool sinks = false;         ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
   OfRow absMax = OfRow::Own;  ///< dynamic, or with sinks in a range around 0
   OfRow squares = OfRow::Own; ///< of RmsNorm
-  int64_t wholeColumns = 0;   ///< with given squares: of the longer rows
+  int64_t wholeColumns = 0;   ///< with given squares: columns of the longer rows
   int64_t hadamard = 0;       ///< columns of a block of Numerics/Hadamard.h; 0: not rotated
 
   RowQuantization effectiveQuantization() const {
