@@ -256,9 +256,6 @@ std::string whyNoDraftHead(const OptionValues &options) {
     return "";
   if (options[option::tensorParallel] > 1)
     return "it runs on one rank";
-  for (const targets::Request &request : targetsOf(options))
-    if (!request.family->hasDraftHead)
-      return request.family->title + " do not run it";
   if (options.get(option::kvScheme).value_or("none") != "none")
     return "what was guessed wrong can be taken from a float KV cache alone";
   if (StringRef(options[option::activations]).starts_with("online"))

@@ -27,8 +27,8 @@ WeightForm::~WeightForm() = default;
 
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
-      names(std::move(facts.names)), groups(std::move(facts.groups)),
-      hasDraftHead(facts.hasDraftHead), fusions(facts.fusions), expertUnits(facts.expertUnits) {}
+      names(std::move(facts.names)), groups(std::move(facts.groups)), fusions(facts.fusions),
+      expertUnits(facts.expertUnits) {}
 
 std::vector<std::string> Family::requests() const {
   if (groups.empty())

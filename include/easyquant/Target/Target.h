@@ -108,8 +108,6 @@ public:
   const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
   /// Empty: each target is asked for by its own name.
   const std::vector<TargetGroup> groups;
-  /// Programs have an entry for a head that drafts.
-  const bool hasDraftHead;
   const Fusions fusions;
   const ExpertUnits expertUnits;
 
@@ -147,7 +145,6 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     std::vector<TargetGroup> groups;
-    bool hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
     ExpertUnits expertUnits;

@@ -107,11 +107,10 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
 /// As many stages as shared memory has room for, beside other blocks of a multiprocessor.
 static void addStages(AttentionTile &tile, const AttentionSpec &spec, bool split, int64_t blocks,
                       const Chip &chip) {
-  constexpr int64_t kMostStages = 3, kReserved = 1024; // of each block, by the driver
+  constexpr int64_t kMostStages = 3;
   if (!tile.matrix || (spec.kv && !RawTile::fits(spec, tile.tokens)))
     return;
-  const int64_t most =
-      std::min(chip.sharedBytesPerSM / blocks - kReserved, chip.sharedBytesPerBlock);
+  const int64_t most = chip.sharedBytesOf(blocks);
   while (tile.stages < kMostStages) {
     ++tile.stages;
     int64_t bytes = AttentionShared(spec, tile, split).bytes;

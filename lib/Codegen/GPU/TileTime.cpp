@@ -99,9 +99,8 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
 }
 
 void deepenRing(GemmTile &tile, int64_t k, int64_t stageBytes, const Chip &chip) {
-  constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 12, kReserved = 1024;
-  const int64_t room =
-      std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 12;
+  const int64_t room = chip.sharedBytesOf(tile.blocksPerSM);
   const int64_t most = std::min(kMostStages, divideCeil(k, tile.slab));
   while (tile.stages < most && (tile.stages - 1) * stageBytes < kUnderWay &&
          (tile.stages + 1) * stageBytes <= room)

@@ -62,8 +62,7 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows, const C
   constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kLeastWarps = 4, kMostSplits = 8,
                     kMostUnit = 4;
   constexpr int64_t kMostSharedBytes = 48 * 1024;
-  // ptxas has more loads under way on sm_120a.
-  const int64_t mostRegisters = chip.id == ChipId::SM120a ? 88 : 96;
+  const int64_t mostRegisters = chip.streamRegisters();
   int64_t columnBlocks = divideCeil(spec.k, numerics::kFragmentColumns);
   StreamShape shape{};
   shape.rows = rows;
@@ -135,9 +134,8 @@ static constexpr int64_t kElementBytes = 2; // of activations
 /// The slab and the number of stages that the shared memory of a chip has room for: long slabs, as
 /// there are fewer barriers then, if at least three of them fit.
 static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip) {
-  constexpr int64_t kMostStages = 4, kReserved = 1024; // of each block, by the driver
-  int64_t bytes =
-      std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  constexpr int64_t kMostStages = 4;
+  const int64_t bytes = chip.sharedBytesOf(tile.blocksPerSM);
   // Float weights fill most of a slab's bytes. A long slab of them takes twice the copies a thread,
   // more addresses than the largest tile has registers for.
   bool onlyShort = spec.isFloat() && tile.rows > 64;

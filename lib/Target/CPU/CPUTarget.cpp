@@ -65,7 +65,6 @@ struct CPUFamily final : Family {
                 .title = "CPUs",
                 .names = allNames(),
                 .groups = ::groups(),
-                .hasDraftHead = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnits = {.packed = numerics::kPanelRows}}) {}

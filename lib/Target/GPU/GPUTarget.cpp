@@ -40,7 +40,6 @@ struct GPUFamily final : Family {
                 .title = "GPUs",
                 .names = chipNames(),
                 .groups = {},
-                .hasDraftHead = true,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
                             .rotations = true,

@@ -10,6 +10,7 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -32,12 +33,21 @@ struct Chip {
   double memoryBytes;          ///< a cycle that its memory delivers to each of these
   int64_t byteProducts;        ///< of int8 that each makes in a cycle; of 16 bits half as many
 
+  /// Most dynamic shared memory of a block of which so many are on a multiprocessor at a time: the
+  /// driver keeps a KiB of each for itself.
+  int64_t sharedBytesOf(int64_t blocksPerSM) const {
+    constexpr int64_t kReserved = 1024;
+    return std::min(sharedBytesPerSM / blocksPerSM - kReserved, sharedBytesPerBlock);
+  }
   /// Can a kernel begin before the one launched before it has ended (griddepcontrol)?
   bool overlapsLaunches() const { return id >= ChipId::SM90a; }
   /// Has it products of FP8? sm_90a has its own, which are not made here: mma is emulated there.
   bool multipliesFP8() const { return id == ChipId::SM89 || id == ChipId::SM120a; }
   /// Has it products of FP4 with scales of blocks (mma.block_scale)?
   bool multipliesFP4() const { return id == ChipId::SM120a; }
+  /// Registers of a lane that a kernel of few rows may plan with: ptxas has more loads under way on
+  /// sm_120a.
+  int64_t streamRegisters() const { return id == ChipId::SM120a ? 88 : 96; }
   /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
   bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };
