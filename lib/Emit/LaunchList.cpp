@@ -164,8 +164,9 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                         .Case("state", Kind::States)
                         .Case("row_states", Kind::RowStates)
                         .Case("recurrent", Kind::Recurrent)
-                        .Default(std::nullopt))
-      return place(*kind);
+                        .Default(std::nullopt);
+        kind && (*kind != Kind::Hidden || step.getName() == launch::kDraft))
+      return place(*kind); // what is before its rows, a head that drafts alone reads
     return op->emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
                                               << argument.getType() << ", which nobody can give it";
   }
