@@ -56,6 +56,20 @@ private:
 float rounded(float value, Float type);
 std::vector<float> rounded(std::vector<float> values, Float type);
 
+/// Kernels of one name are generated once, so that they have to be alike.
+template <typename Kernel>
+void expectOneTileOfAName(const std::vector<Kernel> &kernels, const Chip &chip) {
+  std::map<std::string, GemmTile> tiles;
+  for (const Kernel &kernel : kernels) {
+    const GemmTile &tile = kernel.tile;
+    const GemmTile &first = tiles.emplace(kernel.description.name, tile).first->second;
+    EXPECT_TRUE(tile.warpRows == first.warpRows && tile.stages == first.stages &&
+                tile.warpColumns == first.warpColumns && tile.splits == first.splits &&
+                tile.blocksPerSM == first.blocksPerSM)
+        << kernel.description.name << " on " << chip.name;
+  }
+}
+
 } // namespace easyquant::gpu
 
 #endif // EASYQUANT_TEST_CODEGEN_GPU_LINEARDATA_H
