@@ -49,6 +49,7 @@ void fillChip(GemmTile &tile, const ItemList &list, int64_t n, int64_t blockRows
 void describeExperts(Description &description, const GemmTile &tile, const Chip &chip) {
   description.grid = {};
   description.grid[0].factor = chip.multiprocessors * tile.blocksPerSM;
+  description.beginsNext = false; // its blocks take turns
 }
 
 namespace {

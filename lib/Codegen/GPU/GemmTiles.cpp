@@ -65,7 +65,7 @@ Description describeTile(const std::string &linear, std::vector<Parameter> param
   description.grid[0].rowsPerBlock = tile.rows;
   description.grid[1].factor = divideCeil(n, tile.columns);
   description.grid[2].factor = tile.splits;
-  description.beginsNext = false;
+  description.beginsNext = tile.rows <= kMatrixRows; // of few rows
   description.threads = static_cast<uint32_t>(tile.threads());
   description.sharedBytes = tile.stages * stageBytes;
   description.blocksPerSM = tile.blocksPerSM;
