@@ -271,11 +271,6 @@ def test_on_a_gpu(artifact, model, name):
     assert np.abs(Runner(out, device="simt").score(tokens) - expected).max() <= 0.02 * np.abs(expected).max()
 
 
-def test_gpus_have_no_norm_of_all_heads_for_ranks(model, tmp_path):
-    result = run_tool("easyquant-compile", model("olmo2"), "-o", tmp_path / "out", "--scheme=W8A8", "--target=sm_80", "--tensor-parallel=2")
-    assert_refused(result, "equant.token_squares", "no GPU kernel; compile it with --target cpu")
-
-
 @pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_exported_folder_is_the_model(model, tmp_path, name):
     """Imported as IR and written back, the configuration and every weight mean the same."""
