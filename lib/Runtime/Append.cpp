@@ -299,6 +299,7 @@ void Append::takeKept() noexcept {
 }
 
 Result<void> Append::runStep() {
+  hasLookedForSite = false;
   const Watch watch{batch.progress, done, total};
   if (watch.stops())
     return watch.interrupted();
@@ -363,6 +364,9 @@ static bool allFinite(const float *values, int64_t count) {
 }
 
 std::string Append::siteOfNotFinite(const Piece &piece) {
+  // Nobody can end it, so that it is done for one item of a step alone.
+  if (std::exchange(hasLookedForSite, true))
+    return "";
   // Again from where the item's first piece of this step has begun, as a call that is repeated.
   std::vector<SequenceStep> own;
   for (size_t i = 0; i < pieces.size(); ++i)
@@ -371,7 +375,7 @@ std::string Append::siteOfNotFinite(const Piece &piece) {
   own.front().held = piece.work->sequence->held;
   const Result<std::string> site = batch.executor->siteOfNotFinite(own);
   return site && !site->empty()
-             ? fmt::format("site '{}' is the first whose results are not; ", *site)
+             ? fmt::format("site '{}' is the first that was seen to give such results; ", *site)
              : std::string();
 }
 
@@ -560,6 +564,8 @@ Result<void> Append::run(std::span<Batch::Item> items) {
       return ran;
   reserveHidden();
   commit();
+  for (Work &work : works) // steps of the head need the room
+    batch.drop(work.onDevice);
   for (Work &work : works)
     batch.readRecent(*work.sequence);
   return {};

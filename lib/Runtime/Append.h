@@ -133,6 +133,7 @@ private:
   std::vector<int32_t> hiddenPlaces;       ///< of the step's rows
   std::vector<Batch::RowRequest> requests; ///< of what has been computed
   int64_t done = 0, total = 0;             ///< tokens
+  bool hasLookedForSite = false;           ///< of results that are not finite, in this step
   int64_t finished = 0;                    ///< rows of `next` that are some item's
 };
 

@@ -263,6 +263,8 @@ static Result<void> grow(Buffer &buffer, std::string_view what, int64_t bytes) {
     return {};
   Result<Buffer> larger = allocateMemory(what, std::max(bytes, 2 * buffer.size()));
   if (!larger)
+    larger = allocateMemory(what, bytes);
+  if (!larger)
     return Unexpected(larger.error());
   std::copy_n(buffer.data(), buffer.size(), larger->data());
   buffer = std::move(*larger);

@@ -27,10 +27,15 @@ void DeviceHidden::open(std::shared_ptr<Device> on, Queue &by, const LaunchList 
 }
 
 Result<bool> DeviceHidden::makeRoom(int64_t rows) {
-  const int64_t known =
-      std::min(nextRows.size(), beforeRows.size()) / std::max<int64_t>(1, rowBytes());
-  if (!queue || rows <= known)
+  if (!queue)
     return false;
+  const int64_t known = std::min({nextRows.size() / rowBytes(), beforeRows.size() / rowBytes(),
+                                  numbers.size() / int64_t(sizeof(int32_t))});
+  if (rows <= known)
+    return false;
+  if (nextRows.size() > 0) // what is copied stays until it is
+    if (auto done = wait(nextRows); !done)
+      return Unexpected(done.error());
   rows = std::max(rows, std::min(program->maxRows, std::max(kLeastRows, 2 * known)));
   const int64_t bytes = rows * rowBytes();
   for (auto [memory, size] : {std::pair(&nextRows, bytes), std::pair(&beforeRows, bytes),
@@ -38,6 +43,11 @@ Result<bool> DeviceHidden::makeRoom(int64_t rows) {
     if (auto done = memory->allocate(device, size, kWhat); !done)
       return Unexpected(done.error());
   return true;
+}
+
+Result<void> DeviceHidden::wait(const DeviceMemory &memory) {
+  std::byte first;
+  return queue->download(&first, memory.address(), 1);
 }
 
 /// What is kept already moves.
@@ -51,8 +61,7 @@ Result<void> DeviceHidden::makeRoomToKeep(int64_t rows) {
   if (kept.size() > 0) {
     if (auto done = queue->copy(larger.address(), kept.address(), kept.size()); !done)
       return done;
-    std::byte first; // what is copied stays until it is
-    if (auto done = queue->download(&first, larger.address(), 1); !done)
+    if (auto done = wait(larger); !done) // as above
       return done;
   }
   kept = std::move(larger);

@@ -25,8 +25,9 @@ class DeviceHidden {
 public:
   /// For rows of `columns` f32 numbers. `list` and `by` live longer.
   void open(std::shared_ptr<Device> on, Queue &by, const LaunchList &list, int64_t columns);
-  /// What the rows of the largest step take, beside those that are kept.
-  int64_t mostBytes() const { return 2 * program->maxRows * rowBytes(); }
+  /// What the rows of the largest step take, and those that so many sequences keep behind a call:
+  /// while it runs a call keeps those of all its tokens.
+  int64_t mostBytes(int64_t kept) const { return (2 * program->maxRows + kept) * rowBytes(); }
   /// Makes room for the rows of a step, once it is open. Whether next() and before() have moved,
   /// which recorded steps know. Error: what the device says.
   Result<bool> makeRoom(int64_t rows);
@@ -49,6 +50,7 @@ private:
   }
   int64_t rowBytes() const { return width * int64_t(sizeof(float)); }
   Result<void> makeRoomToKeep(int64_t rows);
+  Result<void> wait(const DeviceMemory &memory);
 
   std::shared_ptr<Device> device;
   Queue *queue = nullptr;

@@ -100,6 +100,11 @@ Result<void> DeviceLogits::allocateRows(int64_t count) {
 Result<void> DeviceLogits::makeRoom(int64_t count) {
   if (count <= freeSlots())
     return {};
+  const int64_t taken = std::ssize(owners) - freeSlots();
+  if (taken + count > mostSlots)
+    return makeError(ErrorCode::OutOfRange,
+                     "logits of {} more rows: found {} that are kept, expected {} at most", count,
+                     taken, mostSlots);
   return allocateRows(std::min(mostSlots, 2 * (std::ssize(owners) + count)));
 }
 
@@ -271,12 +276,19 @@ Result<void> DeviceLogits::chooseSome(std::span<const Request> requests,
   std::vector<Request> changing, drawing;
   std::ranges::copy_if(requests, std::back_inserter(changing), changesRow);
   std::vector<Row> made;
+  std::vector<size_t> places;
+  std::vector<int32_t> drawn;
+  // Nothing throws while rows have an owner.
+  made.reserve(changing.size());
+  drawing.reserve(requests.size());
+  places.reserve(requests.size());
+  drawn.reserve(requests.size());
+  staged.reserve(requests.size());
   if (!changing.empty()) {
     if (auto done = changeRows(changing); !done)
       return done;
     made = rows;
   }
-  std::vector<size_t> places;
   auto row = made.begin();
   for (size_t i = 0; i < requests.size(); ++i) {
     Request request = requests[i];
@@ -289,7 +301,7 @@ Result<void> DeviceLogits::chooseSome(std::span<const Request> requests,
     drawing.push_back(request);
     places.push_back(i);
   }
-  std::vector<int32_t> drawn(drawing.size());
+  drawn.resize(drawing.size());
   Result<void> done = drawing.empty() ? Result<void>() : draw(drawing, drawn);
   for (size_t i = 0; i < drawing.size(); ++i)
     chosen[places[i]] = drawn[i];

@@ -28,9 +28,6 @@
 using namespace easyquant;
 using namespace easyquant::runtime;
 
-/// Tokens of which it is kept what the model made of them, so that as many may be taken back.
-static constexpr int64_t kKeptRows = 64;
-
 void Batch::Recent::drop(int64_t rows, HiddenPlaces &hidden) noexcept {
   hidden.release(std::span(places).first(static_cast<size_t>(rows)));
   tokens.erase(tokens.begin(), tokens.begin() + rows);
@@ -41,10 +38,9 @@ void Batch::Recent::drop(int64_t rows, HiddenPlaces &hidden) noexcept {
 
 void Batch::Recent::cut(int64_t position, HiddenPlaces &hidden) noexcept {
   const int64_t rows = std::clamp<int64_t>(position - first, 0, std::ssize(tokens));
-  hidden.release(
-      std::span(places).subspan(static_cast<size_t>(std::min(rows, std::ssize(places)))));
+  hidden.release(std::span(places).subspan(static_cast<size_t>(rows)));
   tokens.resize(static_cast<size_t>(rows));
-  places.resize(std::min(places.size(), static_cast<size_t>(rows)));
+  places.resize(static_cast<size_t>(rows));
   first = std::min(first, position);
   // Another token may come behind the last one.
   read = std::min(read, std::max<int64_t>(0, rows - 1));
@@ -167,8 +163,8 @@ Result<void> HeadSteps::keepNext() {
 
 void Batch::readRecent(Sequence &sequence) noexcept {
   Recent &recent = sequence.recent;
-  const int64_t rows = std::ssize(recent.tokens) - kKeptRows;
-  if (rows < kKeptRows)
+  const int64_t rows = std::ssize(recent.tokens) - kKeptHidden;
+  if (rows < kKeptHidden)
     return;
   if (hasFixedDrafts())
     return recent.drop(rows, pool->hidden);
@@ -177,7 +173,7 @@ void Batch::readRecent(Sequence &sequence) noexcept {
     unread.keep(rows - recent.read);
     HeadSteps::Rows *const work[] = {&unread};
     if (rows > recent.read && !HeadSteps(*this).run(work))
-      return; // guesses, or the next step, will fail, too
+      return; // the next call tries again
     recent.drop(rows, pool->hidden);
   } catch (const std::bad_alloc &) { // they stay unread
   }

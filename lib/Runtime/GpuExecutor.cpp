@@ -7,8 +7,10 @@
 
 #include "GpuExecutor.h"
 
-#include "FiniteResults.h"
+#include "HiddenPlaces.h"
 #include "StepCollectives.h"
+
+#include <cmath>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -25,7 +27,7 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes, int64_t stateBytes) co
     return Unexpected(free.error());
   // Logits as of the fullest batch, for which room is made when they come.
   const int64_t logits = keepsLogits() ? DeviceLogits::mostBytes(vocabulary, pool.sequences) : 0;
-  const int64_t states = program.drafting ? hidden.mostBytes() : 0;
+  const int64_t states = program.drafting ? hidden.mostBytes(2 * kKeptHidden * pool.sequences) : 0;
   const int64_t needed =
       program.arenaBytes + partialPlaces() * program.partialBytes + logits + states;
   if (cacheBytes <= *free && stateBytes <= *free - cacheBytes &&
@@ -324,6 +326,15 @@ Result<void> GpuExecutor::describe(std::span<const SequenceStep> sequences,
   return input.upload(*queue, sequences);
 }
 
+/// The next step overwrites what the queue may still copy from. Behind a collective whose ranks are
+/// gone one would wait for ever; there is no next step.
+Result<void> GpuExecutor::leave(Result<void> done) {
+  float first;
+  if (!done && !ranks && logitsMemory.size() > 0)
+    (void)queue->download(&first, logitsMemory.address(), sizeof(first));
+  return done;
+}
+
 /// A rank that fails alone would leave the others waiting.
 Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
                                std::span<const int32_t> logitRows, float *logits,
@@ -375,12 +386,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (Result<void> done = run(step); !done) {
     if (keeps)
       (void)copyWindows(sequences, /*back=*/true); // it fails with a device that is lost
-    // Waits: the next step overwrites what the queue may still copy from. Behind a collective whose
-    // ranks are gone it would wait for ever; there is no next step.
-    float first;
-    if (!ranks)
-      (void)queue->download(&first, logitsMemory.address(), sizeof(first));
-    return done;
+    return leave(done);
   }
   if (!logits)
     return keptLogits.keep(logitsMemory.address(), std::ssize(logitRows));
@@ -397,6 +403,7 @@ Result<void> GpuExecutor::draft(std::span<const SequenceStep> sequences,
       .and_then([&] { return hidden.gather(before); })
       .and_then([&] { return launchRun(program.drafting->launches, step); })
       .and_then([&] { return keptLogits.keep(logitsMemory.address(), step.logitRows); })
+      .or_else([&](const Error &error) { return leave(Unexpected(error)); })
       .transform([&] {
         std::ranges::transform(keptLogits.lastStep(), likeliest.begin(), [&](const auto &row) {
           keptLogits.release(row.slot);
@@ -412,23 +419,30 @@ Result<std::string> GpuExecutor::siteOfNotFinite(std::span<const SequenceStep> s
   for (const SequenceStep &piece : sequence)
     step.rows += std::ssize(piece.tokens);
   const int32_t last[] = {static_cast<int32_t>(step.rows - 1)};
-  if (auto done = describe(sequence, last, /*rowsOfNobody=*/0); !done)
+  Result<void> done = describe(sequence, last, /*rowsOfNobody=*/0);
+  if (done && std::any_of(sequence.begin(), sequence.end(), hasGoneBack))
+    done = launchRun(program.restore, step);
+  std::vector<float> values;
+  for (const Launch &one : program.launches) {
+    if (done)
+      done = launch(one, step);
+    if (!done)
+      break;
+    if (!one.result || !happens(one, step))
+      continue;
+    const LaunchArgument &memory = one.arguments[one.result->argument];
+    const int64_t rows = rowsOf(one, step), columns = one.result->columns;
+    if (memory.kind == LaunchArgument::Kind::Logits && columns != vocabulary)
+      continue; // nobody's
+    values.resize(static_cast<size_t>(rows * columns));
+    done = queue->download(values.data(), valueOf(memory, rows),
+                           std::ssize(values) * int64_t(sizeof(float)));
+    if (done && !std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
+      return one.site;
+  }
+  if (done = leave(done); !done)
     return Unexpected(done.error());
-  if (std::any_of(sequence.begin(), sequence.end(), hasGoneBack))
-    if (auto done = launchRun(program.restore, step); !done)
-      return Unexpected(done.error());
-  return runtime::siteOfNotFinite(
-      *queue, program.launches, [&](const Launch &one) -> Result<std::optional<DeviceFloats>> {
-        if (auto done = launch(one, step); !done)
-          return Unexpected(done.error());
-        if (!one.result || !happens(one, step))
-          return std::nullopt;
-        const LaunchArgument &memory = one.arguments[one.result->argument];
-        const int64_t rows = rowsOf(one, step), columns = one.result->columns;
-        if (memory.kind == LaunchArgument::Kind::Logits && columns != vocabulary)
-          return std::nullopt; // nobody's
-        return DeviceFloats{valueOf(memory, rows), rows * columns};
-      });
+  return std::string();
 }
 
 //===----------------------------------------------------------------------===//

@@ -136,6 +136,8 @@ private:
     return cache.address() + static_cast<uint64_t>(sequence.window * program.cache.windowBytes);
   }
 
+  /// Waits where a step has failed.
+  Result<void> leave(Result<void> done);
   Result<void> tryStep(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                        float *logits, const Watch &watch);
   Result<void> run(const GpuStep &step);

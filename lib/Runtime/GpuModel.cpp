@@ -108,6 +108,8 @@ static Result<void> checkProgram(const Manifest &manifest, const LaunchList &pro
   if (program.drafting.has_value() != manifest.gpu->drafts.value_or(false))
     return corrupt(program.drafting ? "a head that drafts" : "no head that drafts",
                    "what its manifest says");
+  if (program.drafting && manifest.ranks() > 1)
+    return corrupt("a head that drafts", "none in a model that ranks share");
   if (program.drafting &&
       program.drafting->fixedPosition != manifest.program.fixedDraftPosition.value_or(false))
     return corrupt("a head of another kind", "the one of its manifest");

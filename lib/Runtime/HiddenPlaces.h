@@ -19,6 +19,10 @@
 
 namespace easyquant::runtime {
 
+/// Tokens of a sequence of which it is kept what the model made of them, so that as many may be
+/// taken back. Twice as many at most are there behind a call.
+inline constexpr int64_t kKeptHidden = 64;
+
 /// Numbers of places from 0 on, each of which several owners may have.
 class HiddenPlaces {
 public:

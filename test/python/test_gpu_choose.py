@@ -147,7 +147,7 @@ def test_logits_that_are_not_finite_end_their_sequence_alone(artifact, workspace
     batch, ids, failed = run(OVERFLOWING)
     control, _, fine = run(5)
     assert fine is None and isinstance(failed, _runtime.Error) and failed.code == "CORRUPT"
-    assert f"the token at position 4 (id {OVERFLOWING}) are not finite: site '" in failed.message
+    assert f"the token at position 4 (id {OVERFLOWING}) are not finite: site 'model.layers.0.mlp.down_proj' is the first that was seen" in failed.message
     assert [batch.position(id) for id in ids] == [4, 5, 5]
     for id in ids[1:]:
         np.testing.assert_array_equal(batch.logits(id), control.logits(id))

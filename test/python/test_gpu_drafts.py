@@ -132,6 +132,18 @@ def test_guesses_are_those_of_the_oracle(compiled, workspace):
         subject.check((sequence, text[end], 4), least=0.05)
 
 
+def test_the_head_reads_on_in_a_full_batch(compiled):
+    """Behind a call whose sequences are all that the batch has room for, too: once, not anew behind each call."""
+    batch = _runtime.Batch(_runtime.Model(str(compiled("attention alone")), device="simt"), sequences=1, drafts=True, measure=True)
+    sequence, text, launches = batch.add(), random_tokens(5, 150, VOCAB), []
+    for begin, end in itertools.pairwise((0, 10, 130, 134, 138, 142)):
+        before = batch.breakdown()["gemm"]["launches"]
+        batch.append([(sequence, text[begin:end])])
+        launches.append(batch.breakdown()["gemm"]["launches"] - before)
+    # Those of the model, and once those of the head as well.
+    assert launches[1] > launches[0] and launches[2:] == [launches[0]] * 3
+
+
 @pytest.mark.parametrize("name", with_slow(("plain", "E2B in small", "a narrow window", "no windows"), "E2B in small", "no windows"))
 def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace, name):
     """All linears are W8A8, those that are float by default, too."""

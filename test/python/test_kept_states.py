@@ -130,7 +130,7 @@ def test_the_newest_page_ends_are_kept_and_no_more(folders, name):
     made = Artifact.open(folders(name))
     model = load_model(made)
     sizes = [_runtime.Batch(model, sequences=3, kept_states=kept).bytes for kept in range(4)]
-    assert [size - sizes[0] for size in sizes] == [made.states_bytes(3, kept) - made.states_bytes(3, 0) for kept in range(4)] and made.state_bytes > 0
+    assert [size - sizes[0] for size in sizes] == [made.states_bytes(3, kept, "cpu") - made.states_bytes(3, 0, "cpu") for kept in range(4)] and made.state_bytes > 0
     for kept, expected in ((0, []), (1, [192]), (2, [128, 192]), (9, [64, 128, 192])):
         for step in (200, 64, 7):
             batch = _runtime.Batch(model, threads=1, kept_states=kept)

@@ -147,9 +147,9 @@ typedef struct eq_session_options {
   int32_t measure;
   /** Where layers of the model have a recurrent state: states that the session keeps, the newest
       ones, at page ends (multiples of program.cache.page_tokens of the manifest). Each takes
-      4 * program.recurrent_values bytes, besides three that every session has. 0: none.
-      Where layers read a window of the newest tokens (program.cache.sliding), pages of them that
-      are kept behind the window, besides one. */
+      4 * program.recurrent_values bytes, besides three that every session has (four on a GPU). 0:
+     none. Where layers read a window of the newest tokens (program.cache.sliding), pages of them
+     that are kept behind the window, besides one. */
   int64_t kept_states;
 } eq_session_options;
 
@@ -433,8 +433,9 @@ typedef struct eq_choice {
 } eq_choice;
 
 /** Chooses the next token of each sequence, in the threads of the batch; on a GPU there, where the
-    logits are, but for `allowed`, log-probabilities, a large `top_k` and more penalties and biases
-   than a row of logits has bytes, which take the logits to this machine. The tokens are the same.
+    logits are, but for `allowed`, log-probabilities, a large `top_k`, several biases of one token,
+   and more `tokens` and biases than an eighth of the vocabulary, which take the logits to this
+   machine. The tokens are the same.
    Nothing is appended, so that a sequence may be there several times, with other seeds. What a
    sequence gets depends on its logits, on its choice and on the tokens that it holds, and on
    nothing else.

@@ -15,7 +15,7 @@ from easyquant.compiler.machines import MACHINES, SHARE, Machine
 from easyquant.compiler.options import OPTIONS, CompileOptions, check_table, choices_of
 from easyquant.compiler.plans import read_plans
 from easyquant.formats.model_files import read_json
-from easyquant.runtime.artifact import SEQUENCE_STATES
+from easyquant.runtime.artifact import GPU_SEQUENCE_STATES, SEQUENCE_STATES
 from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, write_json
 from easyquant.support.memory import available_bytes
@@ -160,7 +160,7 @@ def plan_command(
         table.add_row("assistant", f"{assistant}, whose weights are counted; a step without drafts reads none of them")
     table.add_row("KV cache", f"{streams} stream{'' if streams == 1 else 's'} of {tokens:,} tokens, {'float' if kv_scheme in (None, 'none') else kv_scheme}")
     if state := cpu[0].plans.state_bytes:
-        table.add_row("state", f"{console.human_bytes(state)} a stream, in memory {SEQUENCE_STATES} times")
+        table.add_row("state", f"{console.human_bytes(state)} a stream, in memory {SEQUENCE_STATES} times, {GPU_SEQUENCE_STATES} on GPUs")
     table.add_row("memory", f"read at {roof / 1e9:.1f} GB/s{'' if bandwidth else ', measured now'}")
     console.out.print(table)
     console.out.print()

@@ -10,7 +10,7 @@ from easyquant.compiler.options import CompileOptions
 from easyquant.compiler.plans import Plans, plans_of, prediction
 from easyquant.formats import hub
 from easyquant.formats.model_files import lacks_weights
-from easyquant.runtime.artifact import SEQUENCE_STATES
+from easyquant.runtime.artifact import GPU_SEQUENCE_STATES, SEQUENCE_STATES
 from easyquant.support.errors import UserError
 
 FLOAT_BYTES = 4
@@ -35,6 +35,7 @@ class Footprint:
     cache_bytes: int  # keys and values of all streams
     read_cache_bytes: int  # those that a step reads
     state_bytes: int  # their recurrent states
+    state_copies: int  # in memory
     compile_bytes: float  # memory to compile, roughly
     activation_bytes: int  # of a step of as many rows as a program takes, roughly
     streams: int
@@ -42,7 +43,7 @@ class Footprint:
     @property
     def run_bytes(self) -> float:
         """Memory to run, roughly: mapped weights are counted as if all of them were read."""
-        return self.weight_bytes + self.cache_bytes + SEQUENCE_STATES * self.state_bytes + self.activation_bytes + PROCESS_BYTES
+        return self.weight_bytes + self.cache_bytes + self.state_copies * self.state_bytes + self.activation_bytes + PROCESS_BYTES
 
     @property
     def step_bytes(self) -> int:
@@ -100,6 +101,7 @@ def footprint_of(model: Path, options: CompileOptions, context: int | None, stre
         cache_bytes=streams * plans.cache_bytes(tokens),
         read_cache_bytes=streams * plans.read_cache_bytes(tokens),
         state_bytes=streams * plans.state_bytes,
+        state_copies=GPU_SEQUENCE_STATES if on_gpus(options) else SEQUENCE_STATES,
         compile_bytes=prediction(plans, options).memory_bytes + FRONT_DESK_BYTES + largest_codes(plans),
         activation_bytes=step_rows(options) * FLOAT_BYTES * LIVE_WIDTHS * widths,
         streams=streams,
@@ -107,8 +109,11 @@ def footprint_of(model: Path, options: CompileOptions, context: int | None, stre
 
 
 def step_rows(options: CompileOptions) -> int:
-    on_gpus = any(target.startswith("sm_") for target in (options.target or "").split(","))
-    return GPU_STEP_ROWS if on_gpus else STEP_ROWS
+    return GPU_STEP_ROWS if on_gpus(options) else STEP_ROWS
+
+
+def on_gpus(options: CompileOptions) -> bool:
+    return any(target.startswith("sm_") for target in (options.target or "").split(","))
 
 
 def largest_codes(plans: Plans) -> int:

@@ -18,7 +18,7 @@ from easyquant.compiler.driver import find_model
 from easyquant.compiler.loss_memory import BASE_BYTES, LossMemory
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
-from easyquant.runtime.artifact import SEQUENCE_STATES, cache_bytes
+from easyquant.runtime.artifact import GPU_SEQUENCE_STATES, SEQUENCE_STATES, cache_bytes
 from easyquant.runtime.sites import describe_operand, pattern_of
 from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
@@ -269,7 +269,7 @@ def print_dry_run(plans: Plans, options) -> None:
     if not options.export:
         table.add_row("KV cache", describe_cache(plans))
         if plans.state_bytes:
-            table.add_row("state", f"{console.human_bytes(plans.state_bytes)} for each sequence, in memory {SEQUENCE_STATES} times")
+            table.add_row("state", f"{console.human_bytes(plans.state_bytes)} for each sequence, in memory {SEQUENCE_STATES} times, {GPU_SEQUENCE_STATES} on GPUs")
     if options.expert_tokens and passes_at_work(plans):
         table.add_row("text", describe_windows(options.calibration or CalibrationText, options.expert_tokens))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")

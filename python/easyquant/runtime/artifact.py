@@ -14,8 +14,8 @@ from easyquant.support.errors import UserError
 
 # Seconds in which every rank prints its error, before the launcher ends all others because one has ended.
 LAST_WORDS = 1
-# What it has, what its last call has begun with, and what a step writes.
-SEQUENCE_STATES = 3
+# What it has, what its last call has begun with, and what a step writes; on GPUs, which run all pieces of a step at a time, one more.
+SEQUENCE_STATES, GPU_SEQUENCE_STATES = 3, 4
 # Pages that a sequence has where layers read a window of the newest tokens, beside those that are full of it: its ends lie amid pages, and one is
 # kept so that it can be cut back a little.
 WINDOW_PAGES = 2
@@ -97,9 +97,10 @@ class Artifact:
         """Whether the program, for whatever it is, has a head that drafts tokens."""
         return bool(self.manifest["program"].get("draft_entries") or (self.gpu or {}).get("drafts"))
 
-    def states_bytes(self, sequences: int, kept_states: int) -> int:
-        """The recurrent states of a batch of so many sequences: each has room for three, and for those that it keeps."""
-        return sequences * (SEQUENCE_STATES + kept_states) * self.state_bytes
+    def states_bytes(self, sequences: int, kept_states: int, device: str) -> int:
+        """The recurrent states of a batch of so many sequences: each has room for those of its steps, and for those that it keeps."""
+        own = SEQUENCE_STATES if device == "cpu" else GPU_SEQUENCE_STATES
+        return sequences * (own + kept_states) * self.state_bytes
 
     def cache_pages(self, device: str) -> dict:
         """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes, and perhaps sliding, with window and page_bytes."""

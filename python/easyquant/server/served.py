@@ -50,7 +50,7 @@ class ServedModel:
         kept = {"kept_beginnings": KEPT_BEGINNINGS, "kept_states": options.kept_states}
         settings = EngineOptions(options.threads, options.step_ms, **kept, speculation=options.speculation)
         sequences = options.sequences + settings.beginnings(artifact)
-        states = artifact.states_bytes(sequences, options.kept_states)
+        states = artifact.states_bytes(sequences, options.kept_states, model.device)
         states += sequences * sliding_bytes(artifact.cache_pages(model.device), self.reader.context)
         self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device, states))
         settings = replace(settings, kept_tokens=self.size.tokens)
