@@ -170,13 +170,13 @@ def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace,
 
 
 def test_few_rows_of_a_sequence_have_the_bits_of_one(compiled):
-    """What verifies up to seven guesses: int8 activations, and attention that cuts up to eight rows as it cuts one."""
+    """What verifies up to eight guesses: int8 activations, and attention that cuts up to nine rows as it cuts one."""
     batch = _runtime.Batch(_runtime.Model(str(compiled("attention alone")), device="simt"), sequences=2)
     text = np.asarray(random_tokens(5, 30, VOCAB), np.int32)
     one, several = batch.add(), batch.add()
     batch.append([(one, text[:20]), (several, text[:20])])
-    [found] = batch.append([(several, text[20:28])], all_logits=True)
-    for token, row in zip(text[20:28], found, strict=True):
+    [found] = batch.append([(several, text[20:29])], all_logits=True)
+    for token, row in zip(text[20:29], found, strict=True):
         batch.append([(one, [token])])
         np.testing.assert_array_equal(batch.logits(one), row)
 

@@ -90,10 +90,10 @@ def test_nothing_is_found_by_the_checks(open_model, name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_no_bit_depends_on_how_a_text_is_cut(open_model, name):
-    """As on CPUs, as far as attention goes: it has pieces of more than eight rows, which are of one kernel."""
+    """As on CPUs, as far as attention goes: it has pieces of more than nine rows, which are of one kernel."""
     tokens = np.asarray(random_tokens(6, 90, VOCAB), np.int32)
     whole = np.array(_runtime.Session(open_model(name)).score(tokens))
-    for pieces in ([9] * 10, [30, 15, 45], [64, 26], [63, 9, 18]):
+    for pieces in ([10] * 9, [30, 15, 45], [64, 26], [63, 10, 17]):
         session, at, parts = _runtime.Session(open_model(name)), 0, []
         for count in pieces:
             parts.append(np.array(session.score(tokens[at:at + count])))

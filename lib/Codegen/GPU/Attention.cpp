@@ -230,7 +230,8 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
 
 static AttentionKernel kernelOf(const AttentionSpec &spec, AttentionKernel::Form form,
                                 const Chip &chip) {
-  constexpr int64_t kSplitRows = 8, kPieceTokens = 256;
+  // A token, and what --draft-tokens guesses behind it by default: they are attended to alike.
+  constexpr int64_t kSplitRows = 9, kPieceTokens = 256;
   AttentionKernel kernel;
   kernel.form = form;
   kernel.tile = tileOf(spec, form);
