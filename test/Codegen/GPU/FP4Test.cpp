@@ -119,19 +119,14 @@ struct Problem {
     for (int64_t m = 0; m < rows; ++m)
       for (int64_t n = 0; n < spec.n; ++n) {
         const int64_t row = expertOf(m) * spec.n + n;
-        double sum = 0, magnitude = 0;
-        auto add = [&](double term) {
-          sum += term;
-          magnitude += std::abs(term);
-        };
+        ExactProduct expected;
         for (int64_t k = 0; k < spec.k; ++k)
-          add(values[m * spec.k + k] * w[row * spec.k + k]);
+          expected.add(values[m * spec.k + k] * w[row * spec.k + k]);
         if (spec.bias)
-          add(bias[row]);
+          expected.add(bias[row]);
         if (spec.accumulate)
-          add(y[m * spec.n + n]);
-        const double bound = (static_cast<double>(spec.k) / 8 + 32) * 0x1p-22 * magnitude;
-        ASSERT_NEAR(found[m * spec.n + n], sum, bound + 0x1p-120)
+          expected.add(y[m * spec.n + n]);
+        ASSERT_NEAR(found[m * spec.n + n], expected.sum, expected.bound(spec.k))
             << "row " << m << ", column " << n;
       }
   }

@@ -80,19 +80,14 @@ struct Problem {
     dequantize(weights, {w.data(), spec.n, spec.k});
     for (int64_t m = 0; m < rows; ++m)
       for (int64_t n = 0; n < spec.n; ++n) {
-        double sum = 0, magnitude = 0;
-        auto add = [&](double term) {
-          sum += term;
-          magnitude += std::abs(term);
-        };
+        ExactProduct expected;
         for (int64_t k = 0; k < spec.k; ++k)
-          add(double(values[m * spec.k + k]) * w[n * spec.k + k]);
+          expected.add(double(values[m * spec.k + k]) * w[n * spec.k + k]);
         if (spec.bias)
-          add(bias[n]);
+          expected.add(bias[n]);
         if (spec.accumulate)
-          add(y[m * spec.n + n]);
-        const double bound = (static_cast<double>(spec.k) / 8 + 32) * 0x1p-22 * magnitude;
-        ASSERT_NEAR(found[m * spec.n + n], sum, bound + 0x1p-120)
+          expected.add(y[m * spec.n + n]);
+        ASSERT_NEAR(found[m * spec.n + n], expected.sum, expected.bound(spec.k))
             << "row " << m << ", column " << n;
       }
   }

@@ -12,6 +12,7 @@
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
+#include <cmath>
 #include <random>
 
 namespace easyquant::gpu {
@@ -55,6 +56,20 @@ private:
 /// float rounded to the type.
 float rounded(float value, Float type);
 std::vector<float> rounded(std::vector<float> values, Float type);
+
+/// A product in double, and what sums in f32 of exact terms may be off by (BlockScaled.h,
+/// Kernels.h).
+struct ExactProduct {
+  double sum = 0, magnitude = 0;
+
+  void add(double term) {
+    sum += term;
+    magnitude += std::abs(term);
+  }
+  double bound(int64_t k) const {
+    return (static_cast<double>(k) / 8 + 32) * 0x1p-22 * magnitude + 0x1p-120;
+  }
+};
 
 /// Kernels of one name are generated once, so that they have to be alike.
 template <typename Kernel>
