@@ -140,7 +140,7 @@ def test_the_head_reads_on_in_a_full_batch(compiled):
         before = batch.breakdown()["gemm"]["launches"]
         batch.append([(sequence, text[begin:end])])
         launches.append(batch.breakdown()["gemm"]["launches"] - before)
-    # Those of the model, and once those of the head as well.
+    # The model's launches each time, and the head's as well, once.
     assert launches[1] > launches[0] and launches[2:] == [launches[0]] * 3
 
 

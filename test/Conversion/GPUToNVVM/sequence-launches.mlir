@@ -14,18 +14,18 @@
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@embedding_
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@heads_4_2x16_rope64_append({{.*}}, %[[PLACES]], %[[SEQUENCES]], %{{.*}}, %[[PAGES]], %[[ALL]]) {site
-// CHECK: %[[FEW:.*]] = launch.pieces {max_rows = 8 : i64, min_rows = 1 : i64, origin = 0 : i64, rows = 8 : i64, tokens = 256 : i64, window = 0 : i64}
+// CHECK: %[[FEW:.*]] = launch.pieces {max_rows = 9 : i64, min_rows = 1 : i64, origin = 0 : i64, rows = 8 : i64, tokens = 256 : i64, window = 0 : i64}
 // CHECK: %[[PARTIALS:.*]] = launch.partials 288
 // CHECK: %[[COUNTERS:.*]] = launch.partial_counters 2
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_split256_f32({{.*}}, %[[PAGES]], %[[SEQUENCES]], %[[FEW]], %[[PARTIALS]], %[[COUNTERS]], {{.*}}) {site
-// CHECK: %[[MANY:.*]] = launch.pieces {max_rows = 0 : i64, min_rows = 9 : i64, origin = 0 : i64, rows = 32 : i64, tokens = 0 : i64, window = 0 : i64}
+// CHECK: %[[MANY:.*]] = launch.pieces {max_rows = 0 : i64, min_rows = 10 : i64, origin = 0 : i64, rows = 32 : i64, tokens = 0 : i64, window = 0 : i64}
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_blocked_f32({{.*}}, %[[PAGES]], %[[SEQUENCES]], %[[MANY]], {{.*}}) {site
 // CHECK: %[[Y:.*]] = launch.buffer(%[[SOME]])
 // CHECK: launch.kernel other @kernels::@gather_64(%{{.*}}, %[[STRIDE:.*]], %[[NUMBERS]], %[[Y]], %{{.*}}, %[[SOME]]) {
 
 // PRINT: @kernels::@heads_4_2x16_rope64_append  reads
-// PRINT: @kernels::@attention_{{.*}} for pieces of 1 to 8 rows  reads
-// PRINT: @kernels::@attention_{{.*}} for pieces of 9 to all rows  reads
+// PRINT: @kernels::@attention_{{.*}} for pieces of 1 to 9 rows  reads
+// PRINT: @kernels::@attention_{{.*}} for pieces of 10 to all rows  reads
 // PRINT: @kernels::@gather_64  reads
 
 // LIST: "launches":[{"arguments":{{\[}}["tokens"],
@@ -35,7 +35,7 @@
 // LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}}],["i32",128],["cache"],["pages"],["sequences"],["pieces",1],["arena"{{[^]]*}}],["i32",64]],{{[^}]*}}"over":"pieces"
 // LIST-SAME: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["logit_rows"],["arena",{{[0-9]+}}],["i32",64],["rows"]],{{[^}]*}}"over":"logit_rows"
 // LIST-SAME: ["logits"]{{.*}}"over":"logit_rows"
-// LIST: "partial_bytes":288,"partial_counters":2,"pieces":[{"max_rows":8,"min_rows":1,
+// LIST: "partial_bytes":288,"partial_counters":2,"pieces":[{"max_rows":9,"min_rows":1,
 ml_program.global private @e(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.offset = 0 : i64, equant.bf16_offset = 16384 : i64}
 ml_program.global private @w(#ml_program.extern : tensor<128x64xf32>) : tensor<128x64xf32> {equant.bf16_offset = 32768 : i64}
 ml_program.global private @rope(#ml_program.extern : tensor<64x8x2xf32>) : tensor<64x8x2xf32> {equant.offset = 65536 : i64}
