@@ -58,7 +58,7 @@ private:
   };
 
   /// Whether NCCL has taken what it was asked for.
-  Result<bool> isIdle() const {
+  Result<bool> isIdle() {
     nccl::Status state = nccl::kSuccess;
     if (const nccl::Status asked = library.commGetAsyncError(comm, &state); asked != nccl::kSuccess)
       state = asked;
@@ -66,7 +66,10 @@ private:
       return state == nccl::kSuccess;
     return failed(state);
   }
-  Unexpected failed(nccl::Status status) const {
+  Unexpected failed(nccl::Status status) {
+    // A rank that stops says why before it leaves NCCL, perhaps since the sockets were last read.
+    if (Result<void> whole = star.isWhole(); !whole)
+      return Unexpected(whole.error());
     return makeError(ErrorCode::IO,
                      "NCCL failed: {}; look at the messages of the other ranks, or set "
                      "NCCL_DEBUG=INFO",

@@ -15,6 +15,7 @@
 // environment:
 //   FAKE_NCCL_VERSION=21400    the library's version
 //   FAKE_NCCL_FAIL=3           this rank's call 3, counted from 1, fails
+//   FAKE_NCCL_SLOW=50          milliseconds that this rank takes to say how a call stands
 //   FAKE_NCCL_LOG=FILE         a line for each call of this process, in the end
 //
 //===----------------------------------------------------------------------===//
@@ -349,6 +350,7 @@ Status ncclCommInitRankConfig(Comm *comm, int size, UniqueId id, int rank, Confi
 }
 
 Status ncclCommGetAsyncError(Comm comm, Status *state) {
+  usleep(static_cast<useconds_t>(1000 * setting("FAKE_NCCL_SLOW", 0)));
   *state = of(comm)->advance();
   return kSuccess;
 }

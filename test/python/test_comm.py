@@ -249,8 +249,10 @@ def test_device_collectives_that_differ():
                for _, _, stderr in results), results
 
 
-def test_a_failed_device_collective_reaches_all():
-    results = finish(start(2, "--comm", "nccl", "device", each=lambda rank: {"FAKE_NCCL_FAIL": 3 if rank else None}))
+@pytest.mark.parametrize("slow", [0, 50])
+def test_a_failed_device_collective_reaches_all(slow):
+    """With its reason, even where NCCL tells of the rank that has left while the other asks it."""
+    results = finish(start(2, "--comm", "nccl", "device", each=lambda rank: {"FAKE_NCCL_FAIL": 3} if rank else {"FAKE_NCCL_SLOW": slow}))
     assert all(code == 1 and "told to fail" in stderr for code, _, stderr in results), results
 
 
