@@ -69,14 +69,14 @@ def main() -> None:
         command = [sys.executable, "-m", "easyquant", "compile", model, "-o", artifact, "--scheme", options.scheme, "--target", options.chip]
         command += ["--kv-scheme", options.kv_scheme] if options.kv_scheme != "none" else ["--kv-cache", "f16"]
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-    print("| sequences | tokens | launches | ms | tokens/s | roof, tokens/s | share |\n|---|---|---|---|---|---|---|")
+    print("| cache | sequences | tokens | launches | ms | tokens/s | roof, tokens/s | share |\n|---|---|---|---|---|---|---|---|")
     for sequences, context in STEPS:
         step = predict(Artifact.open(artifact), options.chip, sequences, context)
         layer = [each for each in step.launches if "model.layers.0." in each.happening.launch.site]
         more = WHOLE - LAYERS
         seconds = step.seconds + more * sum(each.time.seconds for each in layer)
         roof = (step.bytes + more * sum(each.traffic.memory for each in layer)) / CHIPS[options.chip].copy_bandwidth
-        print(f"| {sequences} | {context:,} | {step.count + more * len(layer)} | {1e3 * seconds:.2f} | {sequences / seconds:,.0f} | {sequences / roof:,.0f} | {roof / seconds:.2f} |")
+        print(f"| {options.kv_scheme if options.kv_scheme != 'none' else 'f16'} | {sequences} | {context:,} | {step.count + more * len(layer)} | {1e3 * seconds:.2f} | {sequences / seconds:,.0f} | {sequences / roof:,.0f} | {roof / seconds:.2f} |")
 
 
 if __name__ == "__main__":

@@ -48,10 +48,6 @@ struct OrderLaunches : public PassWrapper<OrderLaunches, OperationPass<mlir::gpu
     getOperation().walk([&](Operation *op) {
       if (isa<NVVM::GriddepcontrolOp>(op))
         erased.push_back(op);
-      if (auto opaque = dyn_cast<LLVM::InlineAsmOp>(op); opaque && opaque.getAsmString().empty()) {
-        opaque.getResult(0).replaceAllUsesWith(opaque.getOperand(0));
-        erased.push_back(op);
-      }
     });
     for (Operation *op : erased)
       op->erase();

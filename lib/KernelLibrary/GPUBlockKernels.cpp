@@ -62,7 +62,7 @@ LogicalResult GPULauncher::blockScaledLinear(LaunchBuilder &b, equant::PackedLin
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
   return forRowRanges(
-      b, blockScaledKernels(spec, chip),
+      b, inOneOrder(blockScaledKernels(spec, chip), op),
       [&](const easyquant::gpu::BlockScaledKernel &choice, RowRange range, int64_t) {
         return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
       });

@@ -14,6 +14,8 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace easyquant;
 using numerics::FragmentOrder;
@@ -164,9 +166,16 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
   });
   library.add<lm::ConcatOp>(
       [copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        constexpr int64_t kVector = 4; // floats that the copies move at a time
+        const int64_t columns = lm::columns(op.getOutput());
         Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
         int64_t column = 0;
         for (Value input : op.getInputs()) {
+          const int64_t vector = std::gcd(lm::columns(input), kVector);
+          if (column % vector != 0 || columns % vector != 0)
+            return op.emitOpError("puts ") << lm::columns(input) << " columns at column " << column
+                                           << " of " << columns << ", where no GPU kernel copies "
+                                           << vector << " at a time; compile it with --target cpu";
           if (failed(copy(b, b[input], b.columns(output, column, lm::columns(input)))))
             return failure();
           column += lm::columns(input);
@@ -259,9 +268,11 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
+  std::vector<easyquant::gpu::LinearKernel> choices = linearKernels(spec, chip);
+  if (spec.isFP8())
+    choices = inOneOrder(std::move(choices), op);
   return forRowRanges(
-      b, linearKernels(spec, chip),
-      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t most) {
+      b, choices, [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t most) {
         setScratch(b, choice, most, arguments);
         return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
       });

@@ -15,6 +15,7 @@
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
+#include "easyquant/Dialect/LM/Analysis/ExpertWeights.h"
 
 namespace easyquant {
 
@@ -45,6 +46,15 @@ struct GPULauncher {
       range.first = range.second + 1;
     }
     return mlir::success();
+  }
+
+  /// Those of a linear's kernels that sum floats in one order, the tiles, where it weighs experts:
+  /// other rows of a step send no row to other experts.
+  template <typename Kernel>
+  static std::vector<Kernel> inOneOrder(std::vector<Kernel> choices, mlir::Operation *op) {
+    if (lm::weighExperts(op->getResult(0)))
+      llvm::erase_if(choices, [](const Kernel &kernel) { return kernel.form != Kernel::Matrix; });
+    return choices;
   }
 
   mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;

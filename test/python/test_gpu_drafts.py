@@ -48,7 +48,7 @@ def compiled(artifact, workspace):
     def get(name, *options):
         folder, recipe = workspace / name.replace(" ", "-"), workspace / f"{name}.json"
         if not folder.exists():
-            write_letters(write_model(folder, *random_qwen35(11, **MODELS[name], mtp_num_hidden_layers=1)))
+            write_letters(write_model(folder, *random_qwen35(11, **MODELS[name], mtp_num_hidden_layers=1, context=384)))
         sites = [{"match": f"re:{FLOAT_SITES[name]}", "scheme": "W8A8"}] if name in FLOAT_SITES else []
         recipe.write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": sites}))
         copied = (f"--copy-file={folder / file}" for file in ("tokenizer.json", "tokenizer_config.json"))
@@ -75,20 +75,23 @@ class Both:
     def read(self, *items):
         assert self.append([(sequence, np.asarray(tokens, np.int32)) for sequence, tokens in items]) == [None] * len(items)
 
+    def begin(self, text):
+        """A sequence that has read the first 30 tokens of a text, and what was guessed behind each of some pieces: behind the next token, and one that does not come."""
+        sequence, found = self.add(), []
+        assert self.draft([(sequence, 1, 3)]) == [[]], "nothing is before it"
+        for begin, end in itertools.pairwise((0, 1, 2, 9, 30)):
+            self.read((sequence, text[begin:end]))
+            for token, count in ((text[end], 4), ((text[end] + 1) % 96, 2)):
+                found += self.draft([(sequence, token, count)])
+        return sequence, found
+
 
 @pytest.mark.parametrize("name", with_slow(MODELS, "tied", "experts"))
 def test_guesses_are_those_of_the_cpu(compiled, name):
     both = Both(compiled(name), simt_checks=True)
-    first, second = both.add(), both.add()
     text, other = random_tokens(5, 60, VOCAB), random_tokens(6, 150, VOCAB)
-    assert both.draft([(first, 1, 3)]) == [[]], "nothing is before it"
-    found = []
-    both.read((first, text[:1]))
-    found += both.draft([(first, text[1], 3)])
-    for begin, end in itertools.pairwise((1, 2, 9, 30)):
-        both.read((first, text[begin:end]))
-        found += both.draft([(first, text[end], 4)])
-        found += both.draft([(first, text[end] ^ 1, 2)])  # which then does not come
+    first, found = both.begin(text)
+    second = both.add()
     # Two in a step, one of which has more tokens than are kept, and is asked late.
     both.read((first, text[30:40]), (second, other[:130]))
     both.read((second, other[130:140]))
@@ -150,15 +153,9 @@ def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace,
     sites = [{"match": "re:(centroids|per_layer_model_projection)$", "scheme": "W8A8"}] if name == "E2B in small" else []
     (recipe := workspace / "assistant.json").write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": sites}))
     both = Both(artifact(*with_assistant(pair(name)), f"--recipe={recipe}", *TARGET), simt_checks=True)
-    first, second = both.add(), both.add()
     text, other = random_tokens(5, 60, 96), random_tokens(6, 95, 96)
-    assert both.draft([(first, 1, 3)]) == [[]], "nothing is before it"
-    found = []
-    both.read((first, text[:1]))
-    found += both.draft([(first, text[1], 3)])
-    for begin, end in itertools.pairwise((1, 2, 9, 30)):
-        both.read((first, text[begin:end]))
-        found += both.draft([(first, text[end], 4)])
+    first, found = both.begin(text)
+    second = both.add()
     both.read((first, text[30:34]), (second, other[:70]))
     found += both.draft([(second, other[70], 3), (first, text[34], 2)])
     both.truncate(first, 31)
@@ -169,16 +166,23 @@ def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace,
     assert len({token for guesses in found for token in guesses}) > 5, "guesses that say something"
 
 
-def test_few_rows_of_a_sequence_have_the_bits_of_one(compiled):
-    """What verifies up to eight guesses: int8 activations, and attention that cuts up to nine rows as it cuts one."""
-    batch = _runtime.Batch(_runtime.Model(str(compiled("attention alone")), device="simt"), sequences=2)
-    text = np.asarray(random_tokens(5, 30, VOCAB), np.int32)
+@pytest.mark.parametrize("begin", [20, 58, 252])
+@pytest.mark.parametrize("name", with_slow(("attention alone", "not tied"), "not tied"))
+def test_few_rows_of_a_sequence_have_the_bits_of_one(compiled, name, begin):
+    """What verifies up to eight guesses, of which the last is wrong: int8 activations, and attention that cuts up to nine rows as it cuts one, also
+    where a page or a piece of 256 tokens ends among them."""
+    batch = _runtime.Batch(_runtime.Model(str(compiled(name)), device="simt"), sequences=2)
+    text = np.asarray(random_tokens(5, begin + 20, VOCAB), np.int32)
     one, several = batch.add(), batch.add()
-    batch.append([(one, text[:20]), (several, text[:20])])
-    [found] = batch.append([(several, text[20:29])], all_logits=True)
-    for token, row in zip(text[20:29], found, strict=True):
-        batch.append([(one, [token])])
-        np.testing.assert_array_equal(batch.logits(one), row)
+    batch.append([(one, text[:begin]), (several, text[:begin])])
+    for first in (begin, begin + 8):
+        guessed = text[first : first + 9].copy()
+        guessed[-1] = (guessed[-1] + 1) % VOCAB
+        [found] = batch.append([(several, guessed)], all_logits=True)
+        batch.truncate(several, first + 8)
+        for token, row in zip(text[first : first + 8], found, strict=False):
+            batch.append([(one, [token])])
+            np.testing.assert_array_equal(batch.logits(one), row)
 
 
 # --------------------------------------------------------------------------------------------------------------------- answers
@@ -212,7 +216,7 @@ def test_answers_are_those_without_drafts(compiled, plain, source, sequences):
     """Activations are int8, of which sums are exact: all bits are those without."""
     speculation = Speculation({"foresight": "ngram", "a model": str(compiled("not tied", "--draft-head=none"))}.get(source, source), 4)
     tokens, guessed = answers(compiled("not tied"), speculation, sequences, plain if source == "foresight" else None)
-    assert tokens == plain and guessed > 10
+    assert tokens == plain and guessed > 0
 
 
 DRAFT = """

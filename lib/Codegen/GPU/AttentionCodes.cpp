@@ -30,15 +30,8 @@ void emitRowCodes(KernelBuilder &b, const AttentionSpec &spec, const AttentionKe
   const int64_t items = spec.kvHeads * QueryCut(spec, kernel.tile).chunks;
   const StepPiece piece(b, arguments, b.div(item, items));
   Value shared = b.dynamicSharedMemory(), last = b.sub(b.mul(piece.parts, items), 1);
-  b.fence();
-  b.barrier();
-  b.ifThen(b.equal(b.thread(), 0), [&] {
-    Value counter = b.advance(arguments["row_counters"], piece.row, b.i32());
-    b.store(b.countUpTo(last, counter), shared);
-  });
-  b.barrier();
-  b.ifThen(b.equal(b.load(shared, b.i32()), last), [&] {
-    b.fence();
+  Value counter = b.advance(arguments["row_counters"], piece.row, b.i32());
+  b.ifLastBlock(last, counter, shared, [&] {
     b.forLoop(0, piece.rows, 1, [&](Value row) {
       RowEmitter(b, *spec.codes, arguments, kernel.tile.threads())
           .emitMadeRow(b.add(piece.row, row), b.advance(shared, kLastBytes, b.i8()));

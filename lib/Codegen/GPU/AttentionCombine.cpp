@@ -119,15 +119,8 @@ void CombineEmitter::emit() {
 }
 
 void emitCombine(KernelBuilder &b, AttentionBlock &block, Value shared) {
-  Value last = b.sub(block.piece.parts, 1);
-  b.fence();
-  b.barrier();
-  b.ifThen(b.equal(b.thread(), 0), [&] { b.store(b.countUpTo(last, block.counter), shared); });
-  b.barrier();
-  b.ifThen(b.equal(b.load(shared, b.i32()), last), [&] {
-    b.fence();
-    CombineEmitter(b, block).emit();
-  });
+  b.ifLastBlock(b.sub(block.piece.parts, 1), block.counter, shared,
+                [&] { CombineEmitter(b, block).emit(); });
 }
 
 } // namespace easyquant::gpu

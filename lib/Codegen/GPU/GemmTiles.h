@@ -51,11 +51,11 @@ struct ProductSize {
 /// An estimate of the time that a product takes by such tiles, in cycles.
 double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chip);
 /// Which tiles a kernel may have: `usual` fills the chip, all others are narrowed from `whole`, or
-/// from `shared` where blocks share K. Tiles of the same size and number of parts are the same.
+/// from `shared` where blocks share K, which none do where that has no rows. Tiles of the same size
+/// and number of parts are the same.
 struct TileSearch {
   GemmTile usual, whole, shared;
   int64_t blockRows;   ///< rows of a block of packed weights
-  bool maySplit;       ///< may blocks share K?
   int64_t unitColumns; ///< of K, whole ones of which a part has, if that is more than a slab
   /// Takes a tile to whole blocks of weights, and to the slabs and stages that a chip has room for.
   llvm::function_ref<GemmTile(GemmTile)> fitted;

@@ -238,9 +238,20 @@ void KernelBuilder::atomicAddShared(Value value, Value pointer) {
 void KernelBuilder::fence() {
   LLVM::CallIntrinsicOp::create(*this, getStringAttr("llvm.nvvm.membar.gl"), ValueRange());
 }
-Value KernelBuilder::countUpTo(Int most, Value pointer) {
-  return LLVM::AtomicRMWOp::create(*this, LLVM::AtomicBinOp::uinc_wrap, pointer, i32(most),
-                                   LLVM::AtomicOrdering::monotonic, "device");
+void KernelBuilder::ifLastBlock(Int most, Value counter, Value shared,
+                                llvm::function_ref<void()> body) {
+  fence();
+  barrier(); // also: all are through with shared memory
+  ifThen(equal(thread(), 0), [&] {
+    store(LLVM::AtomicRMWOp::create(*this, LLVM::AtomicBinOp::uinc_wrap, counter, i32(most),
+                                    LLVM::AtomicOrdering::monotonic, "device"),
+          shared);
+  });
+  barrier();
+  ifThen(equal(load(shared, i32()), most), [&] {
+    fence();
+    body();
+  });
 }
 
 //===- Tensor cores -------------------------------------------------------===//

@@ -107,8 +107,11 @@ public:
 
   /// Orders this thread's accesses to global memory for all threads of the device.
   void fence();
-  /// Counts a word of global memory 0, 1, ... most, 0, ... and returns what it was.
-  mlir::Value countUpTo(Int most, mlir::Value pointer);
+  /// Runs `body` in the last of `most` + 1 blocks that come here, which then sees what all of them
+  /// wrote before, and leaves the counter, an i32 of global memory, at 0 as it was. The answer goes
+  /// through four bytes of shared memory.
+  void ifLastBlock(Int most, mlir::Value counter, mlir::Value shared,
+                   llvm::function_ref<void()> body);
 
   //===- Tensor cores -------------------------------------------------------===//
   /// ldmatrix x4: each lane names 16 bytes of a row; four registers. Transposed: of 8 x 8 elements

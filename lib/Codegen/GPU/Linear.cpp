@@ -130,11 +130,12 @@ static GemmTile chooseTile(const LinearSpec &spec, const TileChoice &choice, con
     return tile;
   };
   GemmTile usual = tileOf(spec, choice, chip);
+  const GemmTile shared = maySplit(spec) ? choice.shared : GemmTile{};
   const GemmTile whole = maySplit(spec) ? choice.shared : usual;
   fillChip(usual, choice.maxRows, spec.n, blockRows, chip);
   if (choice.shared.rows == 0)
     return fitted(usual);
-  return fastestTile({usual, whole, whole, blockRows, maySplit(spec), 0, fitted},
+  return fastestTile({usual, whole, shared, blockRows, 0, fitted},
                      {choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1}, chip);
 }
 

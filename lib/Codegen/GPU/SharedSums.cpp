@@ -35,26 +35,14 @@ SharedSums::Values SharedSums::load(Int part, Type element) {
   return sums;
 }
 
-Value SharedSums::isLast() {
-  Value answer = b.sharedMemory(4);
-  b.fence();
-  b.barrier();
-  b.ifThen(b.equal(b.thread(), 0), [&] {
-    Value counter = b.advance(arguments["counters"], number, b.i32());
-    b.store(b.countUpTo(tile.splits - 1, counter), answer);
-  });
-  b.barrier();
-  return b.equal(b.load(answer, b.i32()), tile.splits - 1);
-}
-
 void SharedSums::add(ValueRange own, llvm::function_ref<void(ValueRange)> body) {
   number = b.add(b.mul(place.row, across), place.column);
   Type element = own.front().getType();
   Value vectors = vectorsOf(place.part);
   for (int64_t v = 0; v < std::ssize(own) / kVector; ++v)
     b.store(b.join(own.slice(v * kVector, kVector)), vectorAt(vectors, v));
-  b.ifThen(isLast(), [&] {
-    b.fence();
+  Value counter = b.advance(arguments["counters"], number, b.i32());
+  b.ifLastBlock(tile.splits - 1, counter, b.sharedMemory(4), [&] {
     const bool inOrder = element != b.i32();
     // The part after the block's own is the first of the others.
     Values sums = inOrder ? load(0, element) : Values(own);

@@ -41,7 +41,6 @@ private:
   mlir::Value vectorsOf(Int part);
   mlir::Value vectorAt(mlir::Value vectors, int64_t number);
   Values load(Int part, mlir::Type element);
-  mlir::Value isLast();
 
   KernelBuilder &b;
   const GemmTile &tile;

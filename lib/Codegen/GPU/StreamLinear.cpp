@@ -315,15 +315,9 @@ void StreamLinear::finishSplit() {
   forElements([&](Value element, Value token, Value column) {
     b.store(sumOfWarps(token, column), partial(b.block(1), element));
   });
-  b.fence();
-  b.barrier(); // also: all have read the sums of the warps, whose memory the answer comes through
-  b.ifThen(b.equal(thread, 0), [&] {
-    Value counter = b.advance(arguments["counters"], tile, b.i32());
-    b.store(b.countUpTo(shape.splits - 1, counter), shared);
-  });
-  b.barrier();
-  b.ifThen(b.equal(b.load(shared, b.i32()), shape.splits - 1), [&] {
-    b.fence();
+  // The answer comes through the memory of the warps' sums.
+  Value counter = b.advance(arguments["counters"], tile, b.i32());
+  b.ifLastBlock(shape.splits - 1, counter, shared, [&] {
     forElements([&](Value element, Value token, Value column) {
       Value sum = b.load(partial(0, element), b.f32());
       for (int64_t split = 1; split < shape.splits; ++split)

@@ -75,7 +75,7 @@ GemmTile fastestTile(const TileSearch &search, const ProductSize &size, const Ch
   double least = kClearly * tileCycles(best, size, chip);
   for (int64_t columns = std::max(search.whole.columns, search.shared.columns);
        columns >= std::max(kLeastColumns, search.blockRows); columns /= 2) {
-    for (int64_t splits = 1; splits <= (search.maySplit ? kMostSplits : 1); ++splits) {
+    for (int64_t splits = 1; splits <= (search.shared.rows > 0 ? kMostSplits : 1); ++splits) {
       GemmTile tile = splits > 1 ? search.shared : search.whole;
       if (columns > tile.columns)
         continue;

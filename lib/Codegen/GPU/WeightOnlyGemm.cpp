@@ -197,7 +197,7 @@ WeightOnlyGemm::Values WeightOnlyGemm::multiplyGroups() {
     end = b.min(b.add(first, ring.unitsOfPart()), end);
   }
   Values carried = ring.begin();
-  llvm::append_range(carried, zeroWordsOf(first));
+  llvm::append_range(carried, zeroWordsOf(b.min(first, spec.groups() - 1)));
   int64_t sumsBegin = carried.size();
   carried.append(ring.registers(), b.zero(b.f32()));
   carried = b.forLoop(first, end, 1, carried, [&](Value group, ValueRange carried) {

@@ -209,7 +209,7 @@ static GemmTile chooseTile(const WeightOnlySpec &spec, const TileChoice &choice,
   const bool maySplit = !spec.oneOrder && (spec.groups() > 1 || !spec.minima);
   if (choice.shared.rows == 0 || !maySplit)
     return fitted(usual);
-  return fastestTile({usual, whole, choice.shared, blockRows, maySplit, spec.groupSize, fitted},
+  return fastestTile({usual, whole, choice.shared, blockRows, spec.groupSize, fitted},
                      {choice.maxRows, spec.n, spec.k, spec.bits, kElementBytes}, chip);
 }
 

@@ -134,10 +134,12 @@ template <typename Spec> static size_t addKernel(ChipCode &code, const Spec &spe
     return static_cast<size_t>(known - kernels.begin());
   formats::LaunchKernel kernel;
   kernel.name = description.name;
-  for (const easyquant::gpu::Parameter &parameter : description.parameters)
-    kernel.parameters.push_back(parameter.kind == easyquant::gpu::Parameter::Pointer
-                                    ? formats::LaunchKernel::Parameter::Pointer
-                                    : formats::LaunchKernel::Parameter::I32);
+  using From = easyquant::gpu::Parameter;
+  using To = formats::LaunchKernel::Parameter;
+  for (const From &parameter : description.parameters)
+    kernel.parameters.push_back(parameter.kind == From::Pointer ? To::Pointer
+                                : parameter.kind == From::F32   ? To::F32
+                                                                : To::I32);
   for (auto [extent, own] : llvm::zip_equal(kernel.grid, description.grid))
     extent = {own.factor, own.rowsPerBlock};
   kernel.threads = description.threads;

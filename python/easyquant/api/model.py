@@ -89,8 +89,8 @@ class Model:
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
         speculate: what guesses tokens, which are verified many in a step; answers are the same as without. "head": the head for drafts
-            that the model has; "ngram": the text itself; or a smaller artifact of the same tokenizer; "none". None: the head, where
-            there is one.
+            that the model has; "ngram": the text itself; or a smaller artifact of the same tokenizer; "none". None: on CPUs the head,
+            where there is one.
         draft_tokens: so many are guessed in a step at most; None: 8.
         kept_states: where layers have a recurrent state, how many of them each sequence keeps at page ends. Texts that begin in
             the same way, and turns of a conversation, share what was read up to there.

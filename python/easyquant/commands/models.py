@@ -23,7 +23,7 @@ SpeculateOption = Annotated[
     typer.Option(
         "--speculate", metavar="head|ngram|none|ARTIFACT",
         help="Guess tokens and verify them in one step, with the same answers: head: by the head for drafts that the model has; ngram: from the text itself; "
-        "or by a smaller artifact of the same tokenizer. (default: head, where there is one)",
+        "or by a smaller artifact of the same tokenizer. (default: on CPUs head, where there is one)",
     ),
 ]
 DraftTokensOption = Annotated[

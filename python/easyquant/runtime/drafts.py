@@ -245,7 +245,7 @@ def check_tokenizer(artifact: Artifact, reader: PromptReader) -> None:
 @dataclass(frozen=True)
 class Speculation:
     """What guesses come from: "ngram", the text itself; "head", the model's own head for drafts; an artifact; or "none". At most so many tokens in
-    a step. An engine that is told nothing takes the head where the model has one."""
+    a step. An engine on CPUs that is told nothing takes the head where the model has one."""
 
     source: str
     draft_tokens: int = DRAFT_TOKENS
