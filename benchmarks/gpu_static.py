@@ -305,8 +305,7 @@ TIMES = f"""
 An estimate, by the model of `easyquant predict` ([the guide](../guide/predict.md)): a fixed time of {chips.LAUNCH * 1e6:.1f} µs a launch, a latency of
 {chips.LATENCY * 1e6:.1f} µs, and the longest of what memory, bytes under way, caches, issue slots and units take. "measured" are the times of
 [an H200](gpu-h200.md), by which the constants were chosen. They are times of the kernels of then: tiles for 5 to 256 rows have other sizes and deeper
-rings since, and blocks share K, so that the "error" of 16 and 128 rows is what the new ones should gain and what the model misses, together. The
-kernels that were measured had a median of 22 % with 16 rows and 23 % with 128, most of them estimated too short. Where blocks share K, what the
+rings since, and blocks share K, so that the "error" of 16 and 128 rows is what the new ones should gain and what the model misses, together. Where blocks share K, what the
 last one adds up comes behind the longest. No published table of another kernel has been compared.
 
 """

@@ -43,7 +43,8 @@ LaunchReport Launch::run() {
   try {
     while (next < blocks || !active.empty()) {
       if (active.empty() || (next < blocks && active.size() < kResidentBlocks)) {
-        active.push_front(std::make_unique<Block>(*this, placeIn(options.grid, next), next));
+        const uint64_t number = options.backwards ? blocks - 1 - next : next;
+        active.push_front(std::make_unique<Block>(*this, placeIn(options.grid, number), number));
         ++next;
       }
       bool ended = false;

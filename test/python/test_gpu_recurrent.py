@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from easyquant import _runtime
-from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.artifact import GPU_SEQUENCE_STATES, SEQUENCE_STATES, Artifact
 from helpers import Runner, assert_refused, random_lfm2, random_qwen35, random_tokens, run_tool, with_slow, write_model
 from test_gpu import edit_program
 from test_gpu_batch import DECODE, Pair, VOCAB, check_steps_that_are_left, mix, run_on_both
@@ -60,6 +60,16 @@ def test_logits_are_those_of_the_cpu(compiled, name):
     found, expected = Runner(compiled(name), device="simt", simt_checks=True).score(tokens), Runner(compiled(name), device="cpu").score(tokens)
     assert np.abs(found - expected).max() <= LOGIT_BOUND * np.abs(expected).max()
     assert np.median(np.abs(found - expected)) < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("device, states", [("cpu", SEQUENCE_STATES), ("simt", GPU_SEQUENCE_STATES)])
+def test_a_sequence_takes_the_states_that_are_planned(compiled, device, states):
+    """Beside its pages and less than a state of tables."""
+    made = Artifact.open(compiled("qwen3_5"))
+    model, page_bytes = _runtime.Model(str(made.path), device=device), made.cache_pages(device)["page_bytes"]
+    one, two = (_runtime.Batch(model, context=128, sequences=sequences) for sequences in (1, 2))
+    assert (two.bytes - one.bytes - (two.pages - one.pages) * page_bytes) // made.state_bytes == states
+    assert made.states_bytes(1, 0, device) == states * made.state_bytes
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -4,6 +4,7 @@
 
 import json
 import math
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -16,14 +17,14 @@ from easyquant.prediction import chips
 from easyquant.prediction.chips import CHIPS
 from easyquant.prediction.kernels import Kernel, cycles_of, unknown_opcodes
 from easyquant.prediction.launch_list import read_program
-from easyquant.prediction.launch_time import PARTS, Traffic, launch_time
+from easyquant.prediction.launch_time import COMBINING_TRIPS, PARTS, Traffic, launch_time
 from easyquant.prediction.step import cubin_of, predict, predict_step
 from easyquant.prediction.traffic import CacheRead, distinct_experts, traffic_of
 from easyquant.prediction.warp_time import MemoryCycles, cycles_through
 from easyquant.runtime.artifact import Artifact
 from easyquant.support.errors import UserError
 from easyquant.support.tools import cuda_program
-from helpers import random_llama, write_model
+from helpers import REPO, random_llama, write_model
 
 H200 = CHIPS["sm_90a"]
 # A lane brings 16 bytes a turn, waits for them, and adds.
@@ -85,6 +86,20 @@ def test_a_launch_by_hand():
     assert time.binds == "latency" and time.parts["latency"] == pytest.approx(chips.LATENCY + 1000 * turn / 1.83e9)
     assert launch_time(STREAM, H200, blocks, Traffic(1, asked=1e9)).parts["caches"] == pytest.approx(1e9 / 132 / chips.ASKED_BYTES / 1.83e9)
     assert launch_time(STREAM, H200, blocks, Traffic(1), overlapped=True).parts["launch"] == chips.OVERLAPPED_LAUNCH
+
+
+def test_the_compiler_chooses_tiles_by_the_same_model():
+    """Whose constants are in cycles of an H200."""
+    text = (REPO / "lib/Codegen/GPU/TileTime.cpp").read_text()
+    constant = {name: float(value) for name, value in re.findall(r"constexpr double k(\w+) = ([0-9.]+);", text)}
+    assert constant["AskedBytes"] == chips.ASKED_BYTES and constant["CopyShare"] == chips.COPY_SHARE and constant["Trips"] == COMBINING_TRIPS
+    for name, seconds in (("Latency", chips.LATENCY), ("CacheTrip", chips.CACHE_LATENCY), ("Launch", chips.LAUNCH + chips.LATENCY)):
+        assert constant[name] == pytest.approx(seconds * H200.hertz, rel=0.005), name
+    rows = re.findall(r'ChipId::\w+, "(\w+)", \d+ \* KiB, (\d+) \* KiB, (\d+), (\d+), ([0-9.]+), (\d+)}', (REPO / "lib/Codegen/GPU/Chip.cpp").read_text())
+    found = {name: tuple(map(float, numbers)) for name, *numbers in rows}
+    assert set(found) - set(CHIPS) == {"sm_120a"}, "which has no constants yet"
+    for name, chip in CHIPS.items():
+        assert found[name] == pytest.approx((chip.shared_kb, chip.threads, chip.multiprocessors, chip.memory_bytes, chip.byte_products), rel=0.02), name
 
 
 def test_cycles_of_products_and_of_issue():

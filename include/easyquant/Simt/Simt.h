@@ -130,6 +130,7 @@ struct LaunchOptions {
   uint32_t dynamicSharedBytes = 0;
   Checks checks = Checks::All;
   bool memoryStatistics = true; ///< Count sectors and bank conflicts.
+  bool backwards = false;       ///< Blocks begin in reverse: a GPU promises no order.
   uint64_t maxInstructions = 0; ///< Warp instructions of the launch; 0: no limit.
   std::FILE *output = stdout;   ///< Where printf in the kernel writes.
 };

@@ -5,6 +5,7 @@
 from dataclasses import dataclass
 
 # The constants of time, in seconds. docs/benchmarks/gpu-h200.md has the times that they are chosen by; for other devices they are assumed.
+# lib/Codegen/GPU/TileTime.cpp chooses tiles by some of them.
 LAUNCH = 1.8e-6  # from the end of a launch to the end of the next one, beside what the next one does
 OVERLAPPED_LAUNCH = 0.3e-6  # the same, where the one before lets its successor begin early
 LATENCY = 0.7e-6  # of memory under load

@@ -23,7 +23,7 @@ from easyquant.prediction.warp_time import WIDE_BYTES, MemoryCycles, cycles_thro
 
 PARTS = ("launch", "latency", "bandwidth", "caches", "issue", "arithmetic")
 _TURNS = 8  # of a loop, until it goes on evenly
-_COMBINING_TRIPS = 3  # to the second-level cache, one after the other: sums are there, a counter says that all are, others' sums come
+COMBINING_TRIPS = 3  # to the second-level cache, one after the other: sums are there, a counter says that all are, others' sums come
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,6 @@ def launch_time(kernel: Kernel, chip: Chip, blocks: int, traffic: Traffic, dynam
     parts = dict.fromkeys(PARTS, 0.0) | {"launch": chips.OVERLAPPED_LAUNCH if overlapped else chips.LAUNCH, "latency": chips.LATENCY}
     parts[longest] += work[longest]
     if traffic.combined:
-        parts["latency"] += _COMBINING_TRIPS * chips.CACHE_LATENCY
+        parts["latency"] += COMBINING_TRIPS * chips.CACHE_LATENCY
         parts["caches"] += traffic.combined / chips.ASKED_BYTES / chip.hertz
     return LaunchTime(parts)

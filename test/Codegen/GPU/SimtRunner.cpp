@@ -114,7 +114,7 @@ std::shared_ptr<const simt::Module> KernelLibrary::module() {
 
 simt::Statistics run(simt::Device &device, KernelLibrary &library, const Description &kernel,
                      int64_t rows, const std::map<std::string, Argument> &arguments,
-                     simt::Checks checks) {
+                     simt::Checks checks, bool backwards) {
   simt::Arguments values;
   size_t used = 0;
   for (const Parameter &parameter : kernel.parameters) {
@@ -136,6 +136,7 @@ simt::Statistics run(simt::Device &device, KernelLibrary &library, const Descrip
   options.block = {kernel.threads, 1, 1};
   options.dynamicSharedBytes = static_cast<uint32_t>(kernel.sharedBytes);
   options.checks = checks;
+  options.backwards = backwards;
   options.maxInstructions = 100'000'000; // a test that fails shall not hang
   auto report = simt::launch(device, library.module(), kernel.name, options, values);
   if (!report) {

@@ -137,7 +137,7 @@ struct Argument {
 /// Runs a kernel on `rows` rows; `arguments` by the names of the parameters, without `rows`.
 simt::Statistics run(simt::Device &device, KernelLibrary &library, const Description &kernel,
                      int64_t rows, const std::map<std::string, Argument> &arguments,
-                     simt::Checks checks = simt::Checks::All);
+                     simt::Checks checks = simt::Checks::All, bool backwards = false);
 
 /// Shared memory is read and written without bank conflicts, nothing is in local memory, and what
 /// cp.async copies comes in full sectors: so many bytes.
