@@ -48,7 +48,7 @@ struct GPULauncher {
     return mlir::success();
   }
 
-  /// Those of a linear's kernels that sum floats in one order, the tiles, where it weighs experts:
+  /// Where a linear weighs experts, its kernels that sum floats in one order, which are the tiles:
   /// other rows of a step send no row to other experts.
   template <typename Kernel>
   static std::vector<Kernel> inOneOrder(std::vector<Kernel> choices, mlir::Operation *op) {
