@@ -309,8 +309,37 @@ LogicalResult GPULauncher::embedding(LaunchBuilder &b, Operation *op,
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
 }
 
+static easyquant::gpu::Float floatOf(Type type) {
+  return type.isF16()    ? easyquant::gpu::Float::F16
+         : type.isBF16() ? kBF16
+                         : easyquant::gpu::Float::F32;
+}
+
+LogicalResult GPULauncher::f32Linear(LaunchBuilder &b, lm::LinearOp op,
+                                     const KernelOps &kernel) const {
+  easyquant::gpu::F32LinearSpec spec;
+  spec.n = lm::columns(op.getOutput());
+  spec.k = lm::columns(op.getInput());
+  spec.weight = floatOf(op.getWeight().getType().getElementType());
+  spec.bias = op.getBias() != nullptr;
+  Value input = b[op.getInput()];
+  Arguments arguments(b, {{"x", input}});
+  if (failed(arguments.setWeight("w", op.getWeight())) ||
+      failed(arguments.setWeight("bias", op.getBias())))
+    return failure();
+  spec.accumulate = bool(kernel.next<lm::AddOp>());
+  arguments.set("y", b.linearResult(kernel, b.rows(input)));
+  return forRowRanges(b, f32LinearKernels(spec, chip),
+                      [&](const easyquant::gpu::F32LinearKernel &choice, RowRange range, int64_t) {
+                        return launch(b, op, getOrEmit(kernels, spec, choice), arguments,
+                                      Phase::Gemm, range);
+                      });
+}
+
 void GPULauncher::addLinears(KernelLibrary &library) const {
   library.add<lm::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    if (op.getInput().getType().getElementType().isF32())
+      return f32Linear(b, op, kernel);
     easyquant::gpu::WeightOnlySpec spec;
     spec.bits = 16;
     spec.bias = op.getBias() != nullptr;
@@ -371,9 +400,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
       if (failed(arguments.setWeight("w", op.getTable(), equant::kBF16OffsetAttr)))
         return failure();
     } else {
-      spec.table = table.getElementType().isF16()    ? easyquant::gpu::Float::F16
-                   : table.getElementType().isBF16() ? kBF16
-                                                     : easyquant::gpu::Float::F32;
+      spec.table = floatOf(table.getElementType());
       if (failed(arguments.setWeight("table", op.getTable())))
         return failure();
     }

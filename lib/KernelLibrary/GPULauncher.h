@@ -14,6 +14,7 @@
 #include "easyquant/Codegen/GPU/BlockScaled.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Experts.h"
+#include "easyquant/Codegen/GPU/F32Linear.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Dialect/LM/Analysis/ExpertWeights.h"
 
@@ -65,6 +66,8 @@ struct GPULauncher {
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
                              const KernelOps &kernel) const;
+  /// A float linear that nobody gave input of bf16.
+  mlir::LogicalResult f32Linear(LaunchBuilder &b, lm::LinearOp op, const KernelOps &kernel) const;
   /// Codes with scales of blocks, and a linear on them (GPUBlockKernels.cpp).
   mlir::LogicalResult blockCodes(LaunchBuilder &b, equant::QuantizeRowsOp op,
                                  const KernelOps &kernel) const;

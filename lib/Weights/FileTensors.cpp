@@ -7,6 +7,7 @@
 
 #include "easyquant/Weights/FileTensors.h"
 
+#include "easyquant/Dialect/LM/Analysis/WhyF32.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/Packing.h"
 #include "easyquant/Weights/WeightLayouts.h"
@@ -111,17 +112,18 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
   }
 }
 
-static bool isWeightOfLinear(const OpOperand *reader) {
+/// Is it the weight of a linear that GPUs multiply in bf16?
+static bool isMultiplied(const OpOperand *reader) {
   auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
-  return linear && linear.getWeight() == reader->get();
+  return linear && linear.getWeight() == reader->get() && lm::whyF32(linear).empty();
 }
 /// Such readers of a constant that is multiplied want nothing on a GPU but its bf16 fragments, from
 /// which an embedding takes its rows.
 static bool readsBF16(const OpOperand *reader) {
-  return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
+  return isMultiplied(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
 }
 static bool hasBF16(const FloatConstant &constant) {
-  return llvm::any_of(constant.readers, isWeightOfLinear);
+  return llvm::any_of(constant.readers, isMultiplied);
 }
 
 void TensorLister::addFloat(const FloatConstant &constant, std::string name) {

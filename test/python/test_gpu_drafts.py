@@ -37,22 +37,16 @@ MODELS = {
 }
 
 
-# Float by default, which is bf16 on GPUs, whose linears sum few rows in another order than many.
-FLOAT_SITES = {"tied": "in_proj_[ab]$", "not tied": "in_proj_[ab]$", "experts": "mlp.(gate|shared_expert_gate)$"}
-
-
 @pytest.fixture(scope="module")
 def compiled(artifact, workspace):
-    """compiled(name): an artifact of which all linears are W8A8, so that codes are those of the CPU."""
+    """compiled(name): a W8A8 artifact, so that codes are those of the CPU."""
 
     def get(name, *options):
-        folder, recipe = workspace / name.replace(" ", "-"), workspace / f"{name}.json"
+        folder = workspace / name.replace(" ", "-")
         if not folder.exists():
             write_letters(write_model(folder, *random_qwen35(11, **MODELS[name], mtp_num_hidden_layers=1, context=384)))
-        sites = [{"match": f"re:{FLOAT_SITES[name]}", "scheme": "W8A8"}] if name in FLOAT_SITES else []
-        recipe.write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": sites}))
         copied = (f"--copy-file={folder / file}" for file in ("tokenizer.json", "tokenizer_config.json"))
-        return artifact(folder, f"--recipe={recipe}", *TARGET, *copied, *options)
+        return artifact(folder, "--scheme=W8A8", *TARGET, *copied, *options)
 
     return get
 
@@ -149,8 +143,8 @@ def test_the_head_reads_on_in_a_full_batch(compiled):
 
 @pytest.mark.parametrize("name", with_slow(("plain", "E2B in small", "a narrow window", "no windows"), "E2B in small", "no windows"))
 def test_guesses_of_an_assistant_are_those_of_the_cpu(artifact, pair, workspace, name):
-    """All linears are W8A8, those that are float by default, too."""
-    sites = [{"match": "re:(centroids|per_layer_model_projection)$", "scheme": "W8A8"}] if name == "E2B in small" else []
+    """What makes inputs of all layers is W8A8, too: it is float by default, which is bf16 on GPUs."""
+    sites = [{"match": "re:per_layer_model_projection$", "scheme": "W8A8"}] if name == "E2B in small" else []
     (recipe := workspace / "assistant.json").write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": sites}))
     both = Both(artifact(*with_assistant(pair(name)), f"--recipe={recipe}", *TARGET), simt_checks=True)
     text, other = random_tokens(5, 60, 96), random_tokens(6, 95, 96)

@@ -80,6 +80,13 @@ def _linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheR
     return Traffic(memory, streamed, asked + written, (splits - 1) * sums), None
 
 
+def _f32_linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
+    """Each block reads the rows that it has, and its part of the weight."""
+    n, k, rows, kernel = int(found["n"]), int(found["k"]), happening.rows, happening.launch.kernel
+    streamed = max(tensors) * kernel.row_blocks(rows) + kernel.blocks(rows) * int(found["rows"]) * k * 4
+    return Traffic(sum(tensors) + rows * (k + n) * 4, streamed, streamed), None
+
+
 def _attention(found: re.Match, happening: Happening, _: list[int], cache: CacheRead) -> tuple[Traffic, int | None]:
     site, kernel, rows = happening.launch.site, happening.launch.kernel, happening.rows
     in_float = min(cache.context, sum(int(number) for number in re.findall(r"_(?:residual|sinks)(\d+)", kernel.name)))
@@ -133,6 +140,7 @@ def _cache_codes(found: re.Match, happening: Happening, *rest) -> tuple[Traffic,
 
 _FAMILIES = (
     (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+)(?:_split(?P<splits>\d+))?)", _linear),
+    (r"f32_linear_(?P<n>\d+)x(?P<k>\d+)_\w+_rows(?P<rows>\d+)", _f32_linear),
     (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),

@@ -7,6 +7,7 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Codegen/GPU/F32Linear.h"
 #include "easyquant/Codegen/GPU/MaskClusters.h"
 #include "easyquant/Codegen/GPU/Recurrent.h"
 #include "easyquant/Emit/Assemble.h"
@@ -183,6 +184,9 @@ std::vector<Description> addExperts(KernelLibrary &library) {
                                       library.add(MaskClustersSpec{262144, 2048, 32})};
   for (bool few : {false, true})
     kernels.push_back(library.add(SortChoicesSpec{128, 8, few}));
+  const F32LinearSpec router{128, 2048};
+  for (const F32LinearKernel &kernel : library.add(router))
+    kernels.push_back(kernel.description);
   auto addAll = [&](auto specs) {
     for (auto &spec : specs) {
       const bool isNarrow = &spec == specs.data();

@@ -18,6 +18,7 @@
 #include "easyquant/Codegen/GPU/Choose.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Experts.h"
+#include "easyquant/Codegen/GPU/F32Linear.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 
@@ -55,6 +56,9 @@ public:
   }
   std::vector<BlockScaledKernel> add(const BlockScaledSpec &spec) {
     return addAll(spec, blockScaledKernels(spec, target()));
+  }
+  std::vector<F32LinearKernel> add(const F32LinearSpec &spec) {
+    return addAll(spec, f32LinearKernels(spec, target()));
   }
   AttentionLaunches add(const AttentionSpec &spec);
   Description addRestore(const AttentionSpec &spec) { return getOrEmitRestore(kernels(), spec); }

@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Analysis/WhyF32.h"
 #include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -39,7 +40,8 @@ struct LegalizeActivations : easyquant::equant::impl::LegalizeActivationsBase<Le
       if (auto linear = dyn_cast<PackedLinearOp>(op))
         legalize(linear);
       else if (auto linear = dyn_cast<lm::LinearOp>(op);
-               linear && family->activationForm({}, {}, target) == ActivationForm::BF16)
+               linear && lm::whyF32(linear).empty() &&
+               family->activationForm({}, {}, target) == ActivationForm::BF16)
         linear.getInputMutable().assign(halved(linear, linear.getInput()));
     });
   }
