@@ -117,3 +117,16 @@ def test_widths_that_kernels_do_not_take(model, tmp_path):
     assert_refused(refused, "experts of 20 outputs", "8 outputs at a time; compile it with --target cpu")
     refused = run_tool("easyquant-compile", model("qwen3_moe"), "-o", tmp_path / "out", TARGET, *SCHEMES["W8A8"], "--tensor-parallel=2")
     assert_refused(refused, "mlp.experts.gate_proj", "of 2 ranks each", "experts of 32 outputs", "64 outputs at a time; leave it float")
+
+
+def test_a_router_in_fp8_has_one_order_of_sums(artifact, model, workspace):
+    """Only tiles: rows would choose other experts beside other rows, if few of them were summed in another order."""
+    (recipe := workspace / "router.json").write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": [{"match": "re:mlp.gate$", "scheme": "FP8_DYNAMIC"}]}))
+    out = artifact(model("qwen3_moe"), f"--recipe={recipe}", "--target=sm_89,cpu", ISA)
+    program = json.loads((out / "program.gpu.json").read_text())["chips"]["sm_89"]
+
+    def kernels(site):
+        return [program["kernels"][each["kernel"]]["name"] for each in program["launches"] if each["site"] == f"model.layers.0.{site}" and each["phase"] == "gemm"]
+
+    assert kernels("mlp.gate") and all("f8E4M3FN_q_" in name and "_mma_" in name for name in kernels("mlp.gate")), kernels("mlp.gate")
+    assert any("_dot_" in name for name in kernels("self_attn.o_proj")), "what weighs no experts has other kernels for few rows"
