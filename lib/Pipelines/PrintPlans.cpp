@@ -48,13 +48,13 @@ struct Destination {
   std::vector<const targets::Family *> families;
   const formats::CheckpointFormat *format = nullptr;
 
-  int64_t bytesOf(StringRef site, RankedTensorType weight, equant::SchemeAttr scheme,
-                  equant::SchemeAttr input, bool isKept) const {
+  int64_t bytesOf(Operation *reader, StringRef site, RankedTensorType weight,
+                  equant::SchemeAttr scheme, equant::SchemeAttr input, bool isKept) const {
     if (format)
       return equant::checkpointBytes(*format, site, weight, scheme, input, isKept);
     int64_t bytes = 0;
     for (const targets::Family *family : families)
-      bytes += equant::storedBytes(weight, scheme, input, *family);
+      bytes += equant::storedBytes(reader, weight, scheme, input, *family);
     return bytes;
   }
   /// Bytes of all else; floats of checkpoints are halves, but for graphs.
@@ -78,7 +78,8 @@ static Json describe(Operation *op, StringRef site, RankedTensorType weight, equ
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes", destination.bytesOf(site, weight, scheme, input, plan && equant::isKept(op, plan))},
+      {"bytes",
+       destination.bytesOf(op, site, weight, scheme, input, plan && equant::isKept(op, plan))},
       {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 
@@ -122,7 +123,7 @@ static int64_t gatheredBytes(ModuleOp module, const Destination &destination) {
     if (load && !seen.insert(load.getGlobalAttr()).second)
       return;
     if (type && type.hasStaticShape() && isStored)
-      bytes += scheme ? destination.bytesOf("", type, scheme, equant::SchemeAttr(), false)
+      bytes += scheme ? destination.bytesOf(load, "", type, scheme, equant::SchemeAttr(), false)
                       : type.getNumElements() *
                             (load ? equant::floatBytes(load) : int64_t(sizeof(float)));
   };

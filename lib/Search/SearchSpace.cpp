@@ -260,7 +260,8 @@ int64_t CandidateFinder::bytesOf(StringRef site, Value weight, PlanAttr plan) co
   auto input = plan ? plan.getInput() : equant::SchemeAttr();
   return checkpoint ? equant::checkpointBytes(*checkpoint, site, type, scheme, input,
                                               /*isKept=*/false)
-                    : equant::storedBytes(type, scheme, input, *request.families.front());
+                    : equant::storedBytes(*weight.user_begin(), type, scheme, input,
+                                          *request.families.front());
 }
 
 /// With what fits integers and tables; float formats are rounded as they were measured.

@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 
+#include "easyquant/Dialect/LM/Analysis/WhyF32.h"
 #include "easyquant/Formats/SafetensorsWriter.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -18,10 +19,13 @@ using namespace easyquant;
 using namespace easyquant::equant;
 using ml_program::GlobalLoadConstOp;
 
-int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
+int64_t easyquant::equant::storedBytes(Operation *reader, RankedTensorType weight,
+                                       SchemeAttr scheme, SchemeAttr input,
                                        const targets::Family &family) {
-  if (!scheme)
-    return weight.getNumElements() * static_cast<int64_t>(family.file.bf16Floats ? 2 : 4);
+  if (!scheme) {
+    const bool isBF16 = family.file.bf16Floats && lm::whyF32(reader).empty();
+    return weight.getNumElements() * static_cast<int64_t>(isBF16 ? 2 : 4);
+  }
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
   LayoutAttr layout = family.layoutFor(scheme, targets::Readers::of(scheme, input));
   // A weight that the layout cannot hold is refused later, with a reason.

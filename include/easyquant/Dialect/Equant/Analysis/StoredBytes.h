@@ -20,11 +20,11 @@
 
 namespace easyquant::equant {
 
-/// Bytes of a weight as materialization will store it for the kernels of a family: packed codes,
-/// scales and zero points, with the sums of its codes where the zero points of inputs must be
-/// corrected. A null scheme is float.
-int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
-                    const targets::Family &family);
+/// Bytes of a weight that an op reads, as materialization will store it for the kernels of a
+/// family: packed codes, scales and zero points, with the sums of its codes where the zero points
+/// of inputs must be corrected. A null scheme is float.
+int64_t storedBytes(mlir::Operation *reader, mlir::RankedTensorType weight, SchemeAttr scheme,
+                    SchemeAttr input, const targets::Family &family);
 
 /// What holds a model's constants.
 enum class Holder {
