@@ -13,7 +13,7 @@ import easyquant
 from calibrating import write_tokens
 from command_line import run_command_line
 from easyquant import _runtime
-from easyquant.compiler.footprint import footprint_of
+from easyquant.compiler.footprint import STEP_ROWS, footprint_of
 from easyquant.compiler.options import CompileOptions
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.drafts import HEAD, Speculation
@@ -159,6 +159,7 @@ def test_more_rows_than_a_step_takes(artifact, model):
     """The head reads texts in as many steps as they take."""
     subject = Guesser(artifact(model("tied"), *FLOATS), Qwen35(*read_folder(model("tied")), FLOAT, np.float64), sequences=6)
     rows = int(Artifact.open(artifact(model("tied"), *FLOATS)).manifest["program"]["max_rows"])
+    assert rows == STEP_ROWS, "what plans of memory count with"
     texts = {subject.batch.add(): random_tokens(seed, 121, 97) for seed in range(6)}
     assert len(texts) * 120 > rows
     subject.append(*((sequence, text[:120]) for sequence, text in texts.items()))
