@@ -1,0 +1,2 @@
+# Every 64-bit Arm CPU has NEON.
+set(EASYQUANT_HOST_FLAGS "")
