@@ -9,6 +9,13 @@ if(EASYQUANT_CCACHE)
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 ${EASYQUANT_CCACHE})
 endif()
 
+# What is written for one processor is in files that end in X86 or AArch64; CMakeLists.txt refuses other processors.
+set(EASYQUANT_HOST X86)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(EASYQUANT_HOST AArch64)
+endif()
+include(Host${EASYQUANT_HOST})
+
 # Line tables are enough for a backtrace, and keep the build and the objects small.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -gline-tables-only -DNDEBUG")
 # For libraries whose loops take the time of compilations and tests. A build with sanitizers is run once, so that compiling it

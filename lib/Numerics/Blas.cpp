@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <unistd.h>
 
 namespace easyquant::numerics {
 
@@ -29,22 +27,6 @@ std::string_view fittingBlasCore(std::string_view chosen, bool hasAvx2, bool has
   if (hasAvx512)
     return "SKYLAKEX";
   return hasAvx2 ? "HASWELL" : "";
-}
-
-void restartWithFittingBlas([[maybe_unused]] char **argv) {
-#if defined(__x86_64__)
-  constexpr const char *variable = "OPENBLAS_CORETYPE";
-  if (std::getenv(variable))
-    return;
-  const bool hasAvx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool hasAvx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                         __builtin_cpu_supports("avx512cd");
-  const std::string core(fittingBlasCore(openblas_get_corename(), hasAvx2, hasAvx512));
-  if (core.empty() || setenv(variable, core.c_str(), /*overwrite=*/0) != 0)
-    return;
-  execv("/proc/self/exe", argv); // where that fails, slow kernels serve
-#endif
 }
 
 } // namespace easyquant::numerics

@@ -8,58 +8,11 @@
 #ifndef EASYQUANT_LIB_SIMT_HOST_H
 #define EASYQUANT_LIB_SIMT_HOST_H
 
-#include "SoftFloat.h"
-
-#include <cstdint>
-
+// Each has a file of its own, which declares the same.
 #if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-namespace easyquant::simt {
-
-/// The register that says how this CPU rounds.
-using RoundingControl = uint64_t;
-
-#if defined(__x86_64__)
-inline RoundingControl roundingControl() { return _mm_getcsr(); }
-inline void setRoundingControl(RoundingControl control) {
-  _mm_setcsr(static_cast<unsigned>(control));
-}
-/// `control` with another rounding mode.
-inline RoundingControl withMode(RoundingControl control, Rounding rounding) {
-  const unsigned mode = rounding == Rounding::Zero   ? _MM_ROUND_TOWARD_ZERO
-                        : rounding == Rounding::Down ? _MM_ROUND_DOWN
-                        : rounding == Rounding::Up   ? _MM_ROUND_UP
-                                                     : _MM_ROUND_NEAREST;
-  return (control & ~RoundingControl(_MM_ROUND_MASK)) | mode;
-}
-/// What this CPU lacks that the simulator is compiled for, as words behind "needs"; or null.
-inline const char *missingOnHost() {
-  const bool isFit = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                     __builtin_cpu_supports("f16c");
-  return isFit ? nullptr : "a CPU with AVX2, FMA and F16C";
-}
+#include "HostX86.h"
 #elif defined(__aarch64__)
-inline RoundingControl roundingControl() {
-  RoundingControl control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  return control;
-}
-inline void setRoundingControl(RoundingControl control) {
-  asm volatile("msr fpcr, %0" : : "r"(control));
-}
-inline RoundingControl withMode(RoundingControl control, Rounding rounding) {
-  // FPCR.RMode, bits 22 and 23: nearest, up, down, zero.
-  const RoundingControl mode = rounding == Rounding::Zero   ? 3
-                               : rounding == Rounding::Down ? 2
-                               : rounding == Rounding::Up   ? 1
-                                                            : 0;
-  return (control & ~(RoundingControl(3) << 22)) | mode << 22;
-}
-inline const char *missingOnHost() { return nullptr; }
+#include "HostAArch64.h"
 #endif
-
-} // namespace easyquant::simt
 
 #endif // EASYQUANT_LIB_SIMT_HOST_H

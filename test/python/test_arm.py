@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import helpers
 from helpers import REPO, assert_refused, compile_model, random_gemma4, random_lfm2, random_llama, random_qwen35, run_tool, write_model
 
 BUILD = Path(os.environ.get("EASYQUANT_BUILD_AARCH64", REPO / "build-aarch64"))
@@ -116,6 +117,40 @@ def test_other_models(artifact, emulate, workspace, tmp_path, name, scheme):
         write_model(folder, *MODELS[name]())
     prompt = ",".join(str(token % 97) for token in map(int, PROMPT.split(",")))
     check_same_bits(emulate, artifact(folder, *BOTH, f"--scheme={scheme}"), tmp_path, prompt=prompt)
+
+
+@pytest.fixture(scope="module")
+def drafts(tmp_path_factory):
+    """drafts(processor): drafts.c with the runtime of this processor, as the beginning of a command."""
+    folder = tmp_path_factory.mktemp("drafts")
+
+    def make(processor):
+        here = processor == "x86_64"
+        lib = (helpers.BUILD if here else BUILD) / "lib"
+        program = folder / processor
+        subprocess.run(["clang-22", f"--target={processor}-linux-gnu", f"-I{REPO}/include", REPO / "test/Inputs/drafts.c", "-o", program,
+                        f"-L{lib}", "-leasyquant_runtime", f"-Wl,-rpath,{lib}", "-fuse-ld=lld"], check=True)  # fmt: skip
+        return [program] if here else ["qemu-aarch64", "-cpu", "max", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib", program]
+
+    return make
+
+
+@emulated
+@pytest.mark.parametrize("scheme, experts", [("W8A8", 0), ("none", 5), pytest.param("none", 0, marks=pytest.mark.slow)])
+def test_heads_that_draft(artifact, drafts, workspace, scheme, experts):
+    """The same guesses, and the same bits of the logits behind them."""
+    folder = workspace / f"drafts-{experts}"
+    if not folder.exists():
+        write_model(folder, *random_qwen35(11, kinds=("linear_attention", "full_attention"), experts=experts, mtp_num_hidden_layers=1))
+    both = artifact(folder, *BOTH, f"--scheme={scheme}")
+    text = [str(int(token) % 97) for token in PROMPT.split(",")]
+    outputs = {}
+    for processor, isa in (("x86_64", "avx2"), ("aarch64", "neon-dot"), ("aarch64", "neon-i8mm")):
+        done = subprocess.run([*drafts(processor), both, isa, "4", *text], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        outputs[isa] = done.stdout.splitlines()
+    assert [len(line.split()) for line in outputs["avx2"]] == [5] * 4
+    assert outputs["neon-dot"] == outputs["neon-i8mm"] == outputs["avx2"]
 
 
 @emulated
