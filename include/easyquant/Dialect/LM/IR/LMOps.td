@@ -366,7 +366,7 @@ def LM_SoftCapOp : LM_RowOp<"soft_cap", [LM_Differentiable, LM_RowWise]> {
 def LM_MaskClustersOp : LM_Op<"mask_clusters", [Pure, LM_InPlace, AllTypesMatch<["logits", "output"]>]> {
   let summary = "logits of the tokens in chosen clusters";
   let description = [{
-    Each row chooses the clusters of tokens with its `top_k` greatest scores, and all with a score equal to the least of these. The
+    Each row chooses the clusters of tokens with its `top_k` greatest distinct scores: equal scores count as one. The
     logits of tokens in them stay, those of others become the least f32. clusters[v] is the number of the cluster of token v, a
     whole number below the number of scores. So the small assistants of Gemma 4 choose among some tokens alone.
 
