@@ -7,6 +7,8 @@
 
 #include "FloatCodes.h"
 
+#include <limits>
+
 using namespace mlir;
 
 namespace easyquant {
@@ -61,8 +63,13 @@ gpu::BlockScale gpu::blockScale(KernelBuilder &b, const numerics::FloatFormat &f
   // A scale of 0 would make values of codes.
   Value least = b.constant(b.f32(), scales.step());
   rounded = b.select(b.compare(arith::CmpFPredicate::OLT, rounded, least), least, rounded);
-  return {unlessZero(b, absMax, b.constant(b.f32(), 1.0), rounded),
-          unlessZero(b, absMax, outer, b.mulf(rounded, outer))};
+  // Codes have no NaN: where a value is none or infinite the scale is, so that products tell.
+  Value isFinite = b.compare(arith::CmpFPredicate::OLT, absMax,
+                             b.constant(b.f32(), std::numeric_limits<double>::infinity()));
+  Value nan = b.bitcast(b.i32(0x7fffffff), b.f32());
+  auto unlessNaN = [&](Value scale) { return b.select(isFinite, scale, nan); };
+  return {unlessNaN(unlessZero(b, absMax, b.constant(b.f32(), 1.0), rounded)),
+          unlessNaN(unlessZero(b, absMax, outer, b.mulf(rounded, outer)))};
 }
 
 } // namespace easyquant

@@ -11,6 +11,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include <cmath>
+#include <limits>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -214,6 +215,32 @@ TEST(GPUFP4, CodesAreThoseOfNumerics) {
       EXPECT_EQ(scales.read(), expected.scales);
       EXPECT_EQ(outers.read(), std::vector<float>(kCount, outer));
     }
+}
+
+// Codes have no NaN, and so the scales of such groups are, which makes that of the row's results.
+TEST(GPUFP4, GroupsThatAreNotFiniteHaveNoScale) {
+  constexpr int64_t kColumns = 64;
+  KernelLibrary library;
+  const Description kernel = library.add(BlockCodesSpec{kColumns});
+  std::vector<float> values(kColumns, 1.0f);
+  values[20] = std::numeric_limits<float>::quiet_NaN();
+  values[40] = -std::numeric_limits<float>::infinity();
+  values[63] = std::numeric_limits<float>::max();
+  simt::Device device;
+  FloatRows x(device, values, 1, kColumns, Float::F32, "x");
+  DeviceBuffer<float> scale(device, std::vector<float>{1.0f}, "scale"), outer(device, 1, "outer");
+  DeviceBuffer<uint8_t> codes(device, blockCodeBytes(kColumns), "codes");
+  DeviceBuffer<uint32_t> scales(device, blockSteps(kColumns), "scales");
+  run(device, library, kernel, 1,
+      {{"x", Argument(x.address())},
+       {"x_stride", x.stride()},
+       {"scale", scale},
+       {"codes", codes},
+       {"scales", scales},
+       {"outer", outer}});
+  const uint32_t own =
+      encodeScale(roundScale(1.0f / 6, ScaleFormat::F8E4M3FN), ScaleFormat::F8E4M3FN);
+  EXPECT_EQ(scales.read(), std::vector<uint32_t>{own | 0x7f7f00 | 0x7e000000});
 }
 
 TEST(GPUFP4, LinearsAreWithinTheBound) {
