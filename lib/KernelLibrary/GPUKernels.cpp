@@ -309,18 +309,11 @@ LogicalResult GPULauncher::embedding(LaunchBuilder &b, Operation *op,
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
 }
 
-static easyquant::gpu::Float floatOf(Type type) {
-  return type.isF16()    ? easyquant::gpu::Float::F16
-         : type.isBF16() ? kBF16
-                         : easyquant::gpu::Float::F32;
-}
-
 LogicalResult GPULauncher::f32Linear(LaunchBuilder &b, lm::LinearOp op,
                                      const KernelOps &kernel) const {
   easyquant::gpu::F32LinearSpec spec;
   spec.n = lm::columns(op.getOutput());
   spec.k = lm::columns(op.getInput());
-  spec.weight = floatOf(op.getWeight().getType().getElementType());
   spec.bias = op.getBias() != nullptr;
   Value input = b[op.getInput()];
   Arguments arguments(b, {{"x", input}});
@@ -400,7 +393,9 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
       if (failed(arguments.setWeight("w", op.getTable(), equant::kBF16OffsetAttr)))
         return failure();
     } else {
-      spec.table = floatOf(table.getElementType());
+      spec.table = table.getElementType().isF16()    ? easyquant::gpu::Float::F16
+                   : table.getElementType().isBF16() ? kBF16
+                                                     : easyquant::gpu::Float::F32;
       if (failed(arguments.setWeight("table", op.getTable())))
         return failure();
     }

@@ -58,26 +58,20 @@ void F32LinearEmitter::place() {
   }
   for (int64_t i = 0; i < kernel.outputs; ++i) {
     Value output = b.min(b.add(firstOutput, i), spec.n - 1);
-    Type element = b.type(spec.weight);
-    weights.push_back(b.advance(b.rowOf(arguments["w"], output, spec.k, element), column, element));
+    weights.push_back(b.advance(b.rowOf(arguments["w"], output, spec.k, b.f32()), column, b.f32()));
   }
 }
 
 F32LinearEmitter::Values F32LinearEmitter::load(KernelBuilder::Int step, Value valid) {
-  auto typeOf = [&](Type element) { return width == 1 ? element : Type(b.vec(width, element)); };
+  Type access = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
   Values zeros((kernel.rows + kernel.outputs) * width, b.constant(b.f32(), 0.0));
   Value column = b.mul(step, stepColumns);
   return b.guardedAll(valid, zeros, [&] {
     Values operands;
-    for (Value x : inputs)
-      llvm::append_range(operands,
-                         b.elements(b.load(b.advance(x, column, b.f32()), typeOf(b.f32()))));
-    for (Value w : weights) {
-      Type element = b.type(spec.weight);
-      for (Value each :
-           b.elements(b.load(b.advance(w, column, element), typeOf(element), /*constant=*/true)))
-        operands.push_back(b.toF32(each));
-    }
+    for (auto [pointers, isConstant] : {std::pair(&inputs, false), std::pair(&weights, true)})
+      for (Value pointer : *pointers)
+        llvm::append_range(
+            operands, b.elements(b.load(b.advance(pointer, column, b.f32()), access, isConstant)));
     return operands;
   });
 }
@@ -147,8 +141,8 @@ std::vector<F32LinearKernel> f32LinearKernels(const F32LinearSpec &spec, const C
   std::vector<F32LinearKernel> kernels;
   for (F32LinearKernel kernel : kinds) {
     kernel.description.name =
-        fmt::format("f32_linear_{}x{}_{}{}{}_rows{}", spec.n, spec.k, nameOf(spec.weight),
-                    spec.bias ? "_bias" : "", spec.accumulate ? "_accumulate" : "", kernel.rows);
+        fmt::format("f32_linear_{}x{}{}{}_rows{}", spec.n, spec.k, spec.bias ? "_bias" : "",
+                    spec.accumulate ? "_accumulate" : "", kernel.rows);
     kernel.description.parameters = Parameters()
                                         .readsRows("x")
                                         .constants("w")

@@ -140,7 +140,7 @@ def _cache_codes(found: re.Match, happening: Happening, *rest) -> tuple[Traffic,
 
 _FAMILIES = (
     (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+)(?:_split(?P<splits>\d+))?)", _linear),
-    (r"f32_linear_(?P<n>\d+)x(?P<k>\d+)_\w+_rows(?P<rows>\d+)", _f32_linear),
+    (r"f32_linear_(?P<n>\d+)x(?P<k>\d+)\w*_rows(?P<rows>\d+)", _f32_linear),
     (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),

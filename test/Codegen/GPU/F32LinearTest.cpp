@@ -30,27 +30,14 @@ struct Problem {
   Problem(const F32LinearSpec &spec, int64_t rows)
       : spec(spec), rows(rows), xStride(spec.k + 4), yStride(spec.n + 1),
         x(normals(rows * xStride, 1)), w(normals(spec.n * spec.k, 2)), bias(normals(spec.n, 3)),
-        y(normals(rows * yStride, 4)) {
-    if (spec.weight != Float::F32)
-      for (float &value : w)
-        value = fromHalf(toHalf(value, spec.weight), spec.weight);
-  }
+        y(normals(rows * yStride, 4)) {}
 
   std::vector<float> compute(KernelLibrary &library, const F32LinearKernel &kernel) const {
     simt::Device device;
     DeviceBuffer<float> read(device, x, "x"), written(device, y, "y"), added(device, bias, "bias");
-    std::vector<uint16_t> halves;
-    if (spec.weight != Float::F32)
-      for (float value : w)
-        halves.push_back(toHalf(value, spec.weight));
     DeviceBuffer<float> weights(device, w, "w");
-    DeviceBuffer<uint16_t> halfWeights(device, halves, "w");
     std::map<std::string, Argument> arguments = {
-        {"x", read}, {"x_stride", xStride}, {"y", written}, {"y_stride", yStride}};
-    if (spec.weight == Float::F32)
-      arguments.emplace("w", weights);
-    else
-      arguments.emplace("w", halfWeights);
+        {"x", read}, {"w", weights}, {"x_stride", xStride}, {"y", written}, {"y_stride", yStride}};
     if (spec.bias)
       arguments.emplace("bias", added);
     run(device, library, kernel.description, rows, arguments);
@@ -90,12 +77,12 @@ struct Problem {
 TEST(GPUF32Linear, SumsAreThoseOfDoubles) {
   // A loop and what is behind it, a part of a step, columns that no vector divides, outputs that
   // end within a warp or a block.
-  const std::vector<F32LinearSpec> specs = {{128, 1024, Float::F32},
-                                            {5, 64, Float::F32, /*bias=*/true},
-                                            {33, 1220, Float::BF16},
-                                            {6, 70, Float::F16},
-                                            {1, 37, Float::F32, true, /*accumulate=*/true},
-                                            {20, 4, Float::F32, false, true}};
+  const std::vector<F32LinearSpec> specs = {{128, 1024},
+                                            {5, 64, /*bias=*/true},
+                                            {33, 1220},
+                                            {6, 70},
+                                            {1, 37, true, /*accumulate=*/true},
+                                            {20, 4, false, true}};
   for (ChipId chip : {ChipId::SM80, ChipId::SM90a}) {
     KernelLibrary library(chip);
     std::vector<std::vector<F32LinearKernel>> kernels;
@@ -112,7 +99,7 @@ TEST(GPUF32Linear, SumsAreThoseOfDoubles) {
 
 // Rows have one order of sums, however many there are.
 TEST(GPUF32Linear, KernelsGiveTheSameBits) {
-  const F32LinearSpec spec{9, 1500, Float::F32, /*bias=*/true};
+  const F32LinearSpec spec{9, 1500, /*bias=*/true};
   KernelLibrary library;
   const std::vector<F32LinearKernel> kernels = library.add(spec);
   const Problem problem(spec, 5);

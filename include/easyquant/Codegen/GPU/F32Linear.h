@@ -23,11 +23,10 @@
 
 namespace easyquant::gpu {
 
-/// x and y are f32, w is N x K. Parameters, those in brackets where the spec has them:
+/// All are f32, w is N x K. Parameters, those in brackets where the spec has them:
 ///   x, x_stride, w, [bias], y, y_stride, rows
 struct F32LinearSpec {
   int64_t n = 0, k = 0;
-  Float weight = Float::F32;
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
 };
