@@ -88,8 +88,8 @@ class Model:
         context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
-        speculate: what guesses tokens, which are verified many in a step; answers are the same as without. "head": the head for drafts
-            that the model has; "ngram": the text itself; or a smaller artifact of the same tokenizer; "none". None: on CPUs the head,
+        speculate: what guesses tokens, which are verified many in a step; answers are the same as without, on GPUs where
+            activations are int8. "head": the head for drafts that the model has; "ngram": the text itself; or a smaller artifact of the same tokenizer; "none". None: on CPUs the head,
             where there is one.
         draft_tokens: so many are guessed in a step at most; None: 8.
         kept_states: where layers have a recurrent state, how many of them each sequence keeps at page ends. Texts that begin in

@@ -22,7 +22,7 @@ SpeculateOption = Annotated[
     str | None,
     typer.Option(
         "--speculate", metavar="head|ngram|none|ARTIFACT",
-        help="Guess tokens and verify them in one step, with the same answers: head: by the head for drafts that the model has; ngram: from the text itself; "
+        help="Guess tokens and verify them in one step, with the same answers, on GPUs where activations are int8: head: by the head for drafts that the model has; ngram: from the text itself; "
         "or by a smaller artifact of the same tokenizer. (default: on CPUs head, where there is one)",
     ),
 ]
